@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help install test lint format types bench demo clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(READY) ## build .venv with everything the tests and the demo need
+
+$(READY): pyproject.toml constraints.txt
+	@set -e; for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+		if command -v $$python >/dev/null && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+			found=$$python; break; fi; done; \
+	if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed and none was found on PATH."; exit 1; fi; \
+	$$found -m venv $(VENV) || { echo "$$found cannot make a virtual environment: install its venv package."; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade pip setuptools
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+test: $(READY) ## the whole suite
+	$(BIN)/python -m pytest -n auto tests
+
+lint: $(READY) ## style, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(READY) ## mend the style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(READY) ## strict types, of the package as a user gets it
+	rm -rf build/types && mkdir -p build/types
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p tl_integrations
+
+bench: $(READY) ## the figures of tests/benchmarks/RESULTS.md
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -n 0 -s
+
+demo: $(READY) ## train on real digits with a captured run to look at
+	$(BIN)/python examples/train_digits.py
+
+clean: ## remove what these targets made
+	rm -rf $(VENV) build outputs multirun .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Lightning adapters over the monitor and the config language."""

@@ -1,0 +1,1 @@
+"""Hydra config module: `pkg://tl_integrations.configs`."""

@@ -1,0 +1,1 @@
+# The public names; the package loads each one when it is first used.

@@ -1,0 +1,1 @@
+"""Watch a model, keep what was asked for."""

@@ -1,0 +1,157 @@
+"""What is known of a captured tensor: `Moment` (when), `Record` (what is kept of it)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tl_integrations.errors import PayloadUnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When a forward ran: the part of a record's key that the loop knows."""
+
+    step: int | None = None
+    """Training step, 0-based; None outside a loop."""
+    stage: str = "train"
+    """One of train, validate, test, predict."""
+    microbatch: int = 0
+    """Which forward of an accumulated step."""
+    call: int = 0
+    """Which call of `training_step` within a batch (LBFGS closures call it again)."""
+    dataloader_idx: int = 0
+    batch: int | None = None
+    """Batch number within the evaluation run; None while training."""
+    rank: int = 0
+    generation: int = 0
+    """How often the run was rewound before; readers see the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Counts of finite values between edges that rise."""
+
+    edges: tuple[float, ...]
+    """`bins + 1` numbers."""
+    counts: tuple[int, ...]
+    """`bins` numbers."""
+    minimum: float
+    maximum: float
+    total: float
+    """Sum of the finite values."""
+    squares: float
+    """Sum of their squares."""
+
+    @property
+    def num(self) -> int:
+        """How many finite values were counted."""
+        return sum(self.counts)
+
+
+class Payload(Protocol):
+    """A kept tensor, wherever it lies."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self) -> Tensor:
+        """The tensor as it was when captured.
+
+        Raises:
+            PayloadOverwrittenError: if that can no longer be had.
+            BundleError: if it lies on disk and cannot be read.
+        """
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Gradient:
+    """What autograd delivered for one activation; filled during the user's backward."""
+
+    payload: Payload | None = None
+    loss_scale: float = 1.0
+    """What the loss was multiplied with (AMP)."""
+    accumulate: int = 1
+    """How many microbatches the loss was divided by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One captured tensor and where it came from."""
+
+    moment: Moment = field(default_factory=Moment)
+    run_index: int = 1
+    """Which forward of the recorder, 1-based."""
+    label: str | None = None
+    """Final label such as `relu_1_2`; None where the plan cannot know it."""
+    raw_label: str | None = None
+    """Label in flight, such as `relu_1_3_raw`."""
+    func_name: str = ""
+    """The captured function's own name, or the module class's for a module's output."""
+    address: str = ""
+    """Innermost module, `""` for the root; for a module's output that module."""
+    modules: tuple[str, ...] = ()
+    """Module calls around it, outermost first, such as `("encoder:1", "encoder.0:1")`."""
+    pass_index: int = 1
+    """k-th call of that module or layer within one run, 1-based."""
+    path: str = ""
+    """Which leaf of the output, such as `["h"][0]`; empty for a single tensor."""
+    io: str = "output"
+    """`output`, or `input` for `module(address, io="input")`."""
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    """Where the tensor was computed."""
+    forced_eager: bool = False
+    """A compiled model ran eagerly for this capture."""
+    statistics: Mapping[str, float] | None = None
+    histogram: Histogram | None = None
+    payload: Payload | None = None
+    gradient: Gradient | None = None
+
+    @property
+    def out(self) -> Tensor:
+        """The captured tensor.
+
+        Raises:
+            PayloadUnavailableError: if only its metadata or statistics were kept.
+        """
+        if self.payload is None:
+            raise PayloadUnavailableError(
+                f"The tensor of {self.name!r} was not kept. "
+                "Record again with a `save=` that selects it (and a storage that keeps tensors)."
+            )
+        return self.payload.read()
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that reached it, as autograd delivered it; None before backward."""
+        if self.gradient is None or self.gradient.payload is None:
+            return None
+        return self.gradient.payload.read()
+
+    @property
+    def name(self) -> str:
+        """The label, or the address with its pass where the label is not known."""
+        if self.label is not None:
+            return self.label
+        return self.address if self.pass_index == 1 else f"{self.address}:{self.pass_index}"
+
+    @property
+    def step(self) -> int | None:
+        return self.moment.step
+
+    @property
+    def stage(self) -> str:
+        return self.moment.stage
+
+    @property
+    def microbatch(self) -> int:
+        return self.moment.microbatch
+
+    @property
+    def rank(self) -> int:
+        return self.moment.rank

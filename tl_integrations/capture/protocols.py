@@ -1,0 +1,89 @@
+"""The seams of a capture, owned by the side that calls them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from tl_integrations.capture.events import Moment, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedStep:
+    """All records of one captured step: what a sink commits as a whole."""
+
+    moment: Moment = field(default_factory=Moment)
+    records: Sequence[Record] = ()
+    seconds: float = 0.0
+    """Time that the capture took beyond the forward itself."""
+    event_count: int = 0
+    """How many events the selector was asked about."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the kept tensors."""
+        return sum(record.payload.nbytes for record in self.records if record.payload is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    status: Literal["complete", "interrupted", "failed", "halted"] = "complete"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """What a sink may know of the run when it opens."""
+
+    config: Mapping[str, Any] | None = None
+    """The config that built the model, as plain data."""
+    schedule: str = ""
+    selector: str = ""
+    rank: int = 0
+    world_size: int = 1
+    folder: Path | None = None
+    """What relative paths are relative to; None: the working directory."""
+    run_id: str = ""
+    """Identity of the run: a sink that this very run wrote before may be opened again."""
+    resume_step: int | None = None
+    """The run was rewound: what was committed at or after this step is superseded."""
+
+
+class Sink(Protocol):
+    """Where records go."""
+
+    def write(self, captured: CapturedStep) -> None:
+        """Take one captured step; its payloads are owned memory."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was written so far is committed."""
+        ...
+
+    def close(self, outcome: Outcome = ...) -> None:
+        """Finish in order; a second call does nothing."""
+        ...
+
+
+class SinkFactory(Protocol):
+    """Makes a sink when the first capture is due."""
+
+    def check(self, context: SinkContext) -> None:
+        """Raise what `open` would raise for the path, without creating anything."""
+        ...
+
+    def open(self, context: SinkContext) -> Sink: ...
+
+
+class RecordTable(Protocol):
+    """Records that are made when asked for: a list in memory, or columns of a bundle."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, index: int) -> Record: ...
+
+    def column(self, name: str) -> Sequence[Any]:
+        """One field of all records (`label`, `address`, `step`, ...) without making them."""
+        ...

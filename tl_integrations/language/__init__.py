@@ -1,0 +1,1 @@
+"""Write Python, get a config."""

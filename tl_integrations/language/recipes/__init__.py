@@ -1,0 +1,1 @@
+"""How values of a library are written; each module loads when such a value is first met."""

@@ -1,0 +1,1 @@
+"""Registers the search path of `tl_integrations.configs` when Hydra starts."""

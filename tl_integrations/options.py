@@ -1,0 +1,28 @@
+"""Options of a capture, grouped by the object that needs them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+LookbackPayloadPolicy = Literal["metadata_only", "detached_raw", "grad_connected"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """How much of a forward is described, beside the payloads that `save` asks for."""
+
+    save_source_context: bool = False
+    """Keep the source text of each call; file and line are kept either way."""
+    lookback: int = 0
+    """How many past ops `followed_by` and `preceded_by` can see."""
+    lookback_payload_policy: LookbackPayloadPolicy = "metadata_only"
+    """What is held of a past op so that `followed_by` can still save it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryOptions:
+    """Which numbers are computed of every captured tensor, on its device."""
+
+    statistics: tuple[str, ...] = ()
+    """Names of scalars, such as `"mean"`; `capture.statistics` lists them."""
+    histogram_bins: int = 0
+    """Bins of a histogram per tensor; 0 makes none."""

@@ -1,0 +1,1 @@
+"""Turn records into something to look at."""

@@ -1,0 +1,1 @@
+"""Keep records beyond the step."""
