@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.options import SummaryOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,20 @@ class SinkContext:
     """The run was rewound: what was committed at or after this step is superseded."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkNeeds:
+    """What a sink wants of every record; nothing else is computed or kept for it."""
+
+    payloads: bool = False
+    """The tensors themselves, as owned memory."""
+    summaries: SummaryOptions = field(default_factory=SummaryOptions)
+
+
 class Sink(Protocol):
     """Where records go."""
+
+    @property
+    def needs(self) -> SinkNeeds: ...
 
     def write(self, captured: CapturedStep) -> None:
         """Take one captured step; its payloads are owned memory."""
@@ -69,6 +82,9 @@ class Sink(Protocol):
 
 class SinkFactory(Protocol):
     """Makes a sink when the first capture is due."""
+
+    @property
+    def needs(self) -> SinkNeeds: ...
 
     def check(self, context: SinkContext) -> None:
         """Raise what `open` would raise for the path, without creating anything."""
