@@ -1,13 +1,15 @@
-"""What is known of a captured tensor: `Moment` (when), `Record` (what is kept of it)."""
+"""A tensor on its way: `Moment` (when), `Event` (what a selector sees), `Record` (what is kept)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from tl_integrations.errors import PayloadUnavailableError
+
+Kind = Literal["op", "module", "input", "buffer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,54 @@ class Moment:
     rank: int = 0
     generation: int = 0
     """How often the run was rewound before; readers see the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One tensor that a forward just produced, as a selector sees it: never its values."""
+
+    kind: Kind = "op"
+    """`op`: a function's result; `module`: a module's output or input; `input`, `buffer`: a source."""
+    func_name: str = ""
+    """The function's own name, such as `__add__`; a module's class name for `kind="module"`."""
+    type: str = ""
+    """Normalised function name, such as `add`; empty for a module."""
+    raw_label: str | None = None
+    """Label in flight, such as `relu_1_3_raw`; None where the plan does not count every op."""
+    address: str = ""
+    """Innermost module, `""` for the root."""
+    aliases: tuple[str, ...] = ()
+    """Every address of that module, when it has several."""
+    module_type: str = ""
+    """Class name of that module."""
+    modules: tuple[str, ...] = ()
+    """Module calls around it, outermost first, such as `("encoder:1", "encoder.0:1")`."""
+    pass_index: int = 1
+    """k-th call of the innermost module within this run, 1-based."""
+    path: str = ""
+    """Which leaf of the output, such as `["h"][0]`; empty for a single tensor."""
+    output_index: int = 0
+    """The leaf's number, 0-based."""
+    io: Literal["input", "output"] = "output"
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    requires_grad: bool = False
+    op_index: int | None = None
+    """Number of the op within its run, 1-based; None where the plan does not count every op."""
+    run_index: int = 1
+    moment: Moment = field(default_factory=Moment)
+    recent_ops: tuple["Event", ...] = ()
+    """The last ops before it, oldest first: as many as `lookback` holds."""
+
+    @property
+    def label(self) -> str:
+        """Short label, such as `relu_1`; the address where ops are not counted."""
+        return self.raw_label.rsplit("_", 2)[0] if self.raw_label else self.address
+
+    @property
+    def step(self) -> int | None:
+        return self.moment.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +135,8 @@ class Record:
     moment: Moment = field(default_factory=Moment)
     run_index: int = 1
     """Which forward of the recorder, 1-based."""
+    kind: Kind = "op"
+    """`op`: a function's result; `module`: a module's output or input; `input`, `buffer`: a source."""
     label: str | None = None
     """Final label such as `relu_1_2`; None where the plan cannot know it."""
     raw_label: str | None = None
@@ -99,12 +151,18 @@ class Record:
     """k-th call of that module or layer within one run, 1-based."""
     path: str = ""
     """Which leaf of the output, such as `["h"][0]`; empty for a single tensor."""
-    io: str = "output"
+    io: Literal["input", "output"] = "output"
     """`output`, or `input` for `module(address, io="input")`."""
+    layer: str = ""
+    """Name for tags and tables, unique within a run and the same on every step: the address (`:k` for a
+    repeated call) and, where several ops of one module call are kept, the short label."""
+    op_index: int | None = None
+    """Number of the op within its run, 1-based; None where the plan does not count every op."""
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     """Where the tensor was computed."""
+    requires_grad: bool = False
     forced_eager: bool = False
     """A compiled model ran eagerly for this capture."""
     statistics: Mapping[str, float] | None = None
@@ -132,6 +190,12 @@ class Record:
         if self.gradient is None or self.gradient.payload is None:
             return None
         return self.gradient.payload.read()
+
+    @property
+    def grad_unscaled(self) -> Tensor | None:
+        """The gradient without the loss scale of AMP; equal to `grad` where nothing was scaled."""
+        grad = self.grad
+        return grad if grad is None or self.gradient is None else grad / self.gradient.loss_scale
 
     @property
     def name(self) -> str:

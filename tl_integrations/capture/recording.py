@@ -1,0 +1,188 @@
+"""The result of a capture: records, found by label, address, pass and step."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from tl_integrations.capture.events import Record
+from tl_integrations.capture.lookup import KeyIndex
+from tl_integrations.capture.protocols import Outcome, RecordTable
+from tl_integrations.errors import AmbiguousRecordError, RecordLookupError
+
+_SHOWN = 6
+
+
+class MemoryTable:
+    """Records in a list."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records = list(records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def row(self, index: int) -> Record:
+        return self._records[index]
+
+    def column(self, name: str) -> Sequence[Any]:
+        return [getattr(record, name) for record in self._records]
+
+
+class PartOfTable:
+    """Some rows of another table."""
+
+    def __init__(self, table: RecordTable, rows: Sequence[int]) -> None:
+        self._table = table
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, index: int) -> Record:
+        return self._table.row(self._rows[index])
+
+    def column(self, name: str) -> Sequence[Any]:
+        whole = self._table.column(name)
+        return [whole[row] for row in self._rows]
+
+
+class Recording:
+    """What was captured, in capture order.
+
+    An int gives a record, a slice a narrower recording, a text the one record it names: a label
+    (`"relu_1_2"`), a short or raw label, a module address (`"encoder.attn"`) or the last part of exactly
+    one address, each with `:k` for the k-th pass and an output path such as `[0]`.
+
+    Args:
+        table: The records.
+        outcome: How the run ended.
+        config: The config that built the model, as plain data.
+    """
+
+    def __init__(
+        self,
+        table: RecordTable,
+        *,
+        outcome: Outcome = Outcome(),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._table = table
+        self._index: KeyIndex | None = None
+        self.outcome = outcome
+        self.config = config
+
+    @property
+    def table(self) -> RecordTable:
+        """The records as a table: single rows and whole columns."""
+        return self._table
+
+    @property
+    def records(self) -> list[Record]:
+        """Every record, in capture order."""
+        return list(self)
+
+    @property
+    def status(self) -> str:
+        """`complete`, `halted`, `interrupted`, or `partial_error` after a failed forward or run."""
+        return "partial_error" if self.outcome.status == "failed" else self.outcome.status
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome.status == "failed"
+
+    @property
+    def halted(self) -> bool:
+        return self.outcome.status == "halted"
+
+    @property
+    def halt_reason(self) -> str | None:
+        return self.outcome.reason if self.halted else None
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that have records, rising, each once."""
+        return tuple(sorted({step for step in self._table.column("step") if step is not None}))
+
+    def at(self, step: int, stage: str | None = "train", microbatch: int | None = None) -> "Recording":
+        """The records of one step.
+
+        Args:
+            step: Training step.
+            stage: One of train, validate, test, predict; None for all.
+            microbatch: Which forward of an accumulated step; None for all.
+        Raises:
+            RecordLookupError: if that step was not captured.
+        """
+        stages, microbatches = self._table.column("stage"), self._table.column("microbatch")
+        rows = [
+            row
+            for row, at in enumerate(self._table.column("step"))
+            if at == step
+            and (stage is None or stages[row] == stage)
+            and (microbatch is None or microbatches[row] == microbatch)
+        ]
+        if not rows:
+            raise self._no_such_step(step, stage, microbatch)
+        return self._part(rows)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self._table.row(index) for index in range(len(self._table)))
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, str):
+            return bool(self._keys().find(key))
+        return any(record is key for record in self)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Record: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Recording": ...
+    def __getitem__(self, key: int | str | slice) -> "Record | Recording":
+        if isinstance(key, slice):
+            return self._part(range(len(self))[key])
+        if isinstance(key, str):
+            return self._table.row(self._only(key, self._keys().find(key)))
+        try:
+            return self._table.row(range(len(self))[key])
+        except IndexError:
+            raise IndexError(f"No record {key}: the recording has {len(self)} records.") from None
+
+    def __repr__(self) -> str:
+        # Bounded: neither tensors nor more than a few names are read, whatever the recording holds.
+        shown = [self._table.row(row).name or "(root)" for row in range(min(_SHOWN, len(self)))]
+        more = ", ..." if len(self) > _SHOWN else ""
+        ended = (
+            ""
+            if self.outcome.status == "complete"
+            else f", {self.status}: {self.outcome.reason or 'no reason'}"
+        )
+        return f"<Recording of {len(self)} records: {', '.join(shown)}{more}{ended}>"
+
+    def _part(self, rows: Sequence[int]) -> "Recording":
+        return Recording(PartOfTable(self._table, rows), outcome=self.outcome, config=self.config)
+
+    def _keys(self) -> KeyIndex:
+        if self._index is None:
+            self._index = KeyIndex(self._table)
+        return self._index
+
+    def _only(self, key: str, rows: list[int]) -> int:
+        if not rows:
+            raise self._keys().missing(key)
+        if len(rows) > 1:
+            raise AmbiguousRecordError(
+                f"{len(rows)} records answer to {key!r} (rows {', '.join(map(str, rows[:5]))}"
+                f"{', ...' if len(rows) > 5 else ''}). Narrow it with `.at(step)`, with `:k` for one pass, "
+                f"or take all of them with `.select({key!r})`."
+            )
+        return rows[0]
+
+    def _no_such_step(self, step: int, stage: str | None, microbatch: int | None) -> RecordLookupError:
+        steps = self.steps
+        near = sorted(sorted(steps, key=lambda other: abs(other - step))[:4])
+        where = "" if stage is None else f" in stage {stage!r}"
+        where += "" if microbatch is None else f", microbatch {microbatch}"
+        there = f"Captured steps nearby: {', '.join(map(str, near))}." if near else "It has no steps."
+        return RecordLookupError(f"Step {step}{where} was not captured. {there} `recording.steps` lists all.")
