@@ -7,10 +7,14 @@ from tl_integrations.errors import AmbiguousRecordError, RecordLookupError
 
 
 def op(label: str, address: str = "", call: int = 1, step: int | None = None, **more: object) -> Record:
-    modules = (f"{address}:{call}",) if address else ()
-    raw = f"{label}_raw"
     return Record(
-        label=label, raw_label=raw, address=address, modules=modules, moment=Moment(step=step), **more
+        label=label,
+        raw_label=f"{label}_raw",
+        short_label=label.rsplit("_", 1)[0],
+        address=address,
+        modules=(f"{address}:{call}",) if address else (),
+        moment=Moment(step=step),
+        **more,
     )
 
 

@@ -42,8 +42,8 @@ class Event:
     """The function's own name, such as `__add__`; a module's class name for `kind="module"`."""
     type: str = ""
     """Normalised function name, such as `add`; empty for a module."""
-    raw_label: str | None = None
-    """Label in flight, such as `relu_1_3_raw`; None where the plan does not count every op."""
+    label: str = ""
+    """Short label, such as `relu_1`: the type and its k-th occurrence; empty where ops are not counted."""
     address: str = ""
     """Innermost module, `""` for the root."""
     aliases: tuple[str, ...] = ()
@@ -63,17 +63,10 @@ class Event:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     requires_grad: bool = False
-    op_index: int | None = None
-    """Number of the op within its run, 1-based; None where the plan does not count every op."""
     run_index: int = 1
     moment: Moment = field(default_factory=Moment)
     recent_ops: tuple["Event", ...] = ()
     """The last ops before it, oldest first: as many as `lookback` holds."""
-
-    @property
-    def label(self) -> str:
-        """Short label, such as `relu_1`; the address where ops are not counted."""
-        return self.raw_label.rsplit("_", 2)[0] if self.raw_label else self.address
 
     @property
     def step(self) -> int | None:
@@ -140,7 +133,9 @@ class Record:
     label: str | None = None
     """Final label such as `relu_1_2`; None where the plan cannot know it."""
     raw_label: str | None = None
-    """Label in flight, such as `relu_1_3_raw`."""
+    """Label in flight, such as `relu_1_3_raw`; None where the plan cannot know it."""
+    short_label: str | None = None
+    """Type and its k-th occurrence in the run, such as `relu_1`; None where the plan cannot know it."""
     func_name: str = ""
     """The captured function's own name, or the module class's for a module's output."""
     address: str = ""
@@ -156,8 +151,8 @@ class Record:
     layer: str = ""
     """Name for tags and tables, unique within a run and the same on every step: the address (`:k` for a
     repeated call) and, where several ops of one module call are kept, the short label."""
-    op_index: int | None = None
-    """Number of the op within its run, 1-based; None where the plan does not count every op."""
+    line: int | None = None
+    """Position of its line in the run's `GraphLog`; None where no graph was logged."""
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
     device: str = "cpu"

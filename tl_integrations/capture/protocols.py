@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.options import SummaryOptions
 
 
@@ -19,6 +20,8 @@ class CapturedStep:
     """Time that the capture took beyond the forward itself."""
     event_count: int = 0
     """How many events the selector was asked about."""
+    graph: GraphLog | None = None
+    """The whole forward, when it was logged; `Record.line` points into it."""
 
     @property
     def nbytes(self) -> int:
@@ -44,6 +47,8 @@ class SinkContext:
     selector: str = ""
     rank: int = 0
     world_size: int = 1
+    ranks: tuple[int, ...] = ()
+    """Ranks that keep records; empty: every rank."""
     folder: Path | None = None
     """What relative paths are relative to; None: the working directory."""
     run_id: str = ""
@@ -102,4 +107,8 @@ class RecordTable(Protocol):
 
     def column(self, name: str) -> Sequence[Any]:
         """One field of all records (`label`, `address`, `step`, ...) without making them."""
+        ...
+
+    def find(self, name: str, value: Any) -> Sequence[int]:
+        """Rows whose field `name` equals `value`, rising."""
         ...

@@ -1,10 +1,12 @@
 """The result of a capture: records, found by label, address, pass and step."""
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from tl_integrations.capture.events import Record
-from tl_integrations.capture.lookup import KeyIndex
+from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.lookup import find_rows, no_record
+from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import Outcome, RecordTable
 from tl_integrations.errors import AmbiguousRecordError, RecordLookupError
 
@@ -26,6 +28,9 @@ class MemoryTable:
     def column(self, name: str) -> Sequence[Any]:
         return [getattr(record, name) for record in self._records]
 
+    def find(self, name: str, value: Any) -> Sequence[int]:
+        return [row for row, held in enumerate(self.column(name)) if held == value]
+
 
 class PartOfTable:
     """Some rows of another table."""
@@ -44,6 +49,10 @@ class PartOfTable:
         whole = self._table.column(name)
         return [whole[row] for row in self._rows]
 
+    def find(self, name: str, value: Any) -> Sequence[int]:
+        found = set(self._table.find(name, value))
+        return [row for row, inner in enumerate(self._rows) if inner in found]
+
 
 class Recording:
     """What was captured, in capture order.
@@ -56,6 +65,8 @@ class Recording:
         table: The records.
         outcome: How the run ended.
         config: The config that built the model, as plain data.
+        graphs: The logged forwards, by moment and run.
+        missing_ranks: Ranks of a distributed run whose records are not there.
     """
 
     def __init__(
@@ -64,11 +75,14 @@ class Recording:
         *,
         outcome: Outcome = Outcome(),
         config: Mapping[str, Any] | None = None,
+        graphs: Mapping[tuple[Moment, int], GraphLog] | None = None,
+        missing_ranks: tuple[int, ...] = (),
     ) -> None:
         self._table = table
-        self._index: KeyIndex | None = None
+        self._graphs = graphs or {}
         self.outcome = outcome
         self.config = config
+        self.missing_ranks = missing_ranks
 
     @property
     def table(self) -> RecordTable:
@@ -115,9 +129,8 @@ class Recording:
         stages, microbatches = self._table.column("stage"), self._table.column("microbatch")
         rows = [
             row
-            for row, at in enumerate(self._table.column("step"))
-            if at == step
-            and (stage is None or stages[row] == stage)
+            for row in self._table.find("step", step)
+            if (stage is None or stages[row] == stage)
             and (microbatch is None or microbatches[row] == microbatch)
         ]
         if not rows:
@@ -132,7 +145,7 @@ class Recording:
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, str):
-            return bool(self._keys().find(key))
+            return bool(find_rows(self._table, key))
         return any(record is key for record in self)
 
     @overload
@@ -143,7 +156,7 @@ class Recording:
         if isinstance(key, slice):
             return self._part(range(len(self))[key])
         if isinstance(key, str):
-            return self._table.row(self._only(key, self._keys().find(key)))
+            return self._table.row(self._only(key, find_rows(self._table, key)))
         try:
             return self._table.row(range(len(self))[key])
         except IndexError:
@@ -158,19 +171,17 @@ class Recording:
             if self.outcome.status == "complete"
             else f", {self.status}: {self.outcome.reason or 'no reason'}"
         )
-        return f"<Recording of {len(self)} records: {', '.join(shown)}{more}{ended}>"
+        lost = f", without ranks {', '.join(map(str, self.missing_ranks))}" if self.missing_ranks else ""
+        return f"<Recording of {len(self)} records: {', '.join(shown)}{more}{ended}{lost}>"
 
     def _part(self, rows: Sequence[int]) -> "Recording":
-        return Recording(PartOfTable(self._table, rows), outcome=self.outcome, config=self.config)
-
-    def _keys(self) -> KeyIndex:
-        if self._index is None:
-            self._index = KeyIndex(self._table)
-        return self._index
+        part = copy.copy(self)
+        part._table = PartOfTable(self._table, rows)
+        return part
 
     def _only(self, key: str, rows: list[int]) -> int:
         if not rows:
-            raise self._keys().missing(key)
+            raise no_record(self._table, key)
         if len(rows) > 1:
             raise AmbiguousRecordError(
                 f"{len(rows)} records answer to {key!r} (rows {', '.join(map(str, rows[:5]))}"
