@@ -1,1 +1,3 @@
-"""Registers the search path of `tl_integrations.configs` when Hydra starts."""
+"""What Hydra finds of tl_integrations in every application of the environment; its modules are imported by
+Hydra's scan.
+"""
