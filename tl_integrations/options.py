@@ -26,3 +26,19 @@ class SummaryOptions:
     """Names of scalars, such as `"mean"`; `capture.statistics` lists them."""
     histogram_bins: int = 0
     """Bins of a histogram per tensor; 0 makes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """How captured steps look in loggers."""
+
+    prefix: str = ""
+    """Put before every tag, so that two callbacks in one run keep apart."""
+    group_by: Literal["statistic", "layer"] = "statistic"
+    """What TensorBoard's cards are grouped by: `act_mean/layer` or `layer/act_mean`."""
+    max_tags: int = 500
+    """Tags beyond this are left out, with one warning that names the selection."""
+    heat_map: bool = False
+    """Draw layers by steps, one image per statistic, when the run ends."""
+    images: tuple[str, ...] = ()
+    """Addresses whose feature maps are drawn at each captured step."""
