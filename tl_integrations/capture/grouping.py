@@ -1,0 +1,202 @@
+"""Which ops of a forward are passes of one layer: recurrence, from the graph alone.
+
+Three rules, in this order; all compare ops by their *signature*: function, configuration, module and leaf.
+
+1. Ops that share parameters are passes of one layer: same signature, same parameters, at any shape.
+2. A stretch of ops that repeats back to back is a loop when a repetition reads what the one before it made.
+   Ops at the same place of the stretch are passes of one layer if they agree in signature and shape and read
+   alike: from the same place of their own or the previous repetition, or from the same tensor outside. Only
+   the first repetition may read from outside what the later ones carry over.
+3. Ops without parameters follow their parents: same signature and shape, and parents that are passes of the
+   same layers.
+
+A layer of one op has one pass. Nothing here looks at values, and sources and outputs are never grouped.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+
+from tl_integrations.capture.oplog import GraphLog, OpLine
+
+_WORK_PER_OP = 64
+"""Comparisons per op that the search for repeating stretches may take: irregular graphs stay linear."""
+
+
+def layer_leaders(log: GraphLog) -> list[int]:
+    """For every line the first line of its layer; a line that is no op is its own leader."""
+    leaders = list(range(len(log.lines)))
+    ops = _Ops(log)
+    _join_equal_keys(ops)
+    for start, end, period in _loops(ops.alignments):
+        _join_loop(ops, _without_approach(ops, start, end, period), end, period)
+    _join_followers(ops)
+    for place, line in enumerate(ops.numbers):
+        leaders[line] = ops.numbers[ops.leader(place)]
+    return leaders
+
+
+def layer_labels(log: GraphLog) -> tuple[list[str], list[int]]:
+    """Final labels as TorchLens names them, and pass numbers, for every line.
+
+    Returns: labels such as `relu_1_2`, without `:k`, and the 1-based pass of each line within its layer. The
+    first number counts layers of that type, the second all layers; inputs, buffers (constants among them) and
+    outputs have one number. Parameters have no label: an empty text.
+    """
+    labels: list[str] = []
+    passes: list[int] = []
+    counts: dict[str, int] = defaultdict(int)
+    done: dict[int, int] = {}
+    layer_count = 0
+    for index, (line, leader) in enumerate(zip(log.lines, layer_leaders(log), strict=True)):
+        done[leader] = done.get(leader, 0) + 1
+        passes.append(done[leader])
+        if leader != index:
+            labels.append(labels[leader])
+        elif line.kind == "parameter":
+            labels.append("")
+        elif line.kind != "op":
+            kind = "buffer" if line.kind == "constant" else line.kind
+            counts[kind] += 1
+            labels.append(f"{kind}_{counts[kind]}")
+        else:
+            layer_count += 1
+            counts[f"op {line.type}"] += 1
+            labels.append(f"{line.type}_{counts[f'op {line.type}']}_{layer_count}")
+    return labels, passes
+
+
+class _Ops:
+    """The ops of a log by place (0, 1, ...), with what the rules compare, and a union-find over them."""
+
+    def __init__(self, log: GraphLog) -> None:
+        lines, modules = log.lines, log.modules
+        self.numbers = [i for i, line in enumerate(lines) if line.kind == "op"]
+        places = [-1 - i for i in range(len(lines))]
+        for place, number in enumerate(self.numbers):
+            places[number] = place
+        ops = [lines[n] for n in self.numbers]
+        self.parents = [tuple([places[r] for r in op.reads]) for op in ops]
+        self.parameters = [_parameters(op, lines) for op in ops]
+        sites = [(op.func_name, modules[op.call].address if modules else "", op.path) for op in ops]
+        self.alignments = _numbered([(*site, p) for site, p in zip(sites, self.parameters)])
+        self.signatures = [(site, op.args, op.kwargs) for site, op in zip(sites, ops)]
+        self.calls = [op.call for op in ops]
+        self.shapes = [(op.shape, op.dtype) for op in ops]
+        self.leaders = list(range(len(ops)))
+
+    def leader(self, place: int) -> int:
+        leaders = self.leaders
+        while leaders[place] != place:
+            leaders[place] = place = leaders[leaders[place]]
+        return place
+
+    def join(self, a: int, b: int) -> None:
+        a, b = self.leader(a), self.leader(b)
+        self.leaders[max(a, b)] = min(a, b)
+
+    def same(self, a: int, b: int) -> bool:
+        return self.shapes[a] == self.shapes[b] and self.signatures[a] == self.signatures[b]
+
+
+def _parameters(op: OpLine, lines: Sequence[OpLine]) -> tuple[int, ...]:
+    return tuple([r for r in op.reads if lines[r].kind == "parameter"])
+
+
+def _numbered(keys: Sequence[Hashable]) -> list[int]:
+    """Equal keys as equal small numbers, so that the search compares integers."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def _join_equal_keys(ops: _Ops) -> None:
+    first: dict[Hashable, int] = {}
+    for place, parameters in enumerate(ops.parameters):
+        if parameters:
+            ops.join(first.setdefault((ops.signatures[place], parameters), place), place)
+
+
+def _loops(keys: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Stretches that repeat: (start, end, period), with at least two repetitions.
+
+    A period is tried where a key comes again after that distance, and followed to both sides.
+    """
+    last: dict[int, int] = {}
+    covered: dict[int, int] = defaultdict(int)
+    work = _WORK_PER_OP * len(keys)
+    for place, key in enumerate(keys):
+        period = place - last.get(key, place)
+        last[key] = place
+        if not period or place < covered[period]:
+            continue
+        start, end = _stretch(keys, place, period)
+        covered[period] = end
+        work -= end - start
+        if work < 0:
+            return
+        if end - start >= 2 * period:
+            yield start, end, period
+
+
+def _stretch(keys: Sequence[int], place: int, period: int) -> tuple[int, int]:
+    """The longest stretch around `place` in which every key stands again `period` later."""
+    start, end = place - period, place
+    while start and keys[start - 1] == keys[start - 1 + period]:
+        start -= 1
+    while end < len(keys) and keys[end] == keys[end - period]:
+        end += 1
+    return start, end
+
+
+def _without_approach(ops: _Ops, start: int, end: int, period: int) -> int:
+    """Where the loop begins: without the ops before its first parameters that only look like its end.
+
+    `relu(x)` before three times `relu(fc(x))` also reads as three times `fc(relu(x))` before a `relu`.
+    """
+    rest = (end - start) % period
+    anchored = any(ops.parameters[start : start + period]) and not any(ops.parameters[start : start + rest])
+    return start + rest if anchored else start
+
+
+def _join_loop(ops: _Ops, start: int, end: int, period: int) -> None:
+    chain = period == 1 and ops.calls[start] == ops.calls[start + 1]
+    if chain or not _carries(ops, start, end, period):
+        return
+    for place in range(start + period, end):
+        earlier = place - period
+        if ops.same(earlier, place) and _read_alike(ops, earlier, place, start, period):
+            ops.join(earlier, place)
+
+
+def _carries(ops: _Ops, start: int, end: int, period: int) -> bool:
+    """Whether a repetition reads what the one before it made; copies side by side do not."""
+    for place in range(start + period, min(start + 2 * period, end)):
+        if any(start <= parent < start + period for parent in ops.parents[place]):
+            return True
+    return False
+
+
+def _read_alike(ops: _Ops, earlier: int, later: int, start: int, period: int) -> bool:
+    before, after = ops.parents[earlier], ops.parents[later]
+    if len(before) != len(after):
+        return False
+    in_first = earlier < start + period
+    own = later - (later - start) % period
+    for a, b in zip(before, after, strict=True):
+        carried = b >= 0 and b - period == a
+        entered = in_first and own - period <= b < own and a < start
+        if not (a == b or carried or entered):
+            return False
+    return True
+
+
+def _join_followers(ops: _Ops) -> None:
+    first: dict[Hashable, int] = {}
+    twins: dict[Hashable, int] = defaultdict(int)
+    for place, parents in enumerate(ops.parents):
+        if ops.parameters[place] or not parents:
+            continue
+        what = (ops.signatures[place], ops.shapes[place])
+        twins[what, parents] += 1
+        roots = tuple([ops.leader(p) if p >= 0 else p for p in parents])
+        key = (what, roots, twins[what, parents])
+        ops.join(first.setdefault(key, place), place)
