@@ -1,0 +1,95 @@
+"""Captured steps in any Lightning-style logger, known by what it offers and not by its class."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
+from tl_integrations.options import ReportOptions
+from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, step_of
+from tl_integrations.reporting.tensorboard import Board, Writer, needs_of
+
+
+class Logger(Protocol):
+    """What is used of a logger."""
+
+    @property
+    def experiment(self) -> Any: ...
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None: ...
+
+
+class LoggerSink:
+    """Gives captured steps to a logger: all numbers of a step in one `log_metrics` call.
+
+    Histograms go to loggers whose experiment can show them. Loggers that number rows themselves (CSV, W&B)
+    would count a second call as another step.
+
+    Args:
+        logger: A Lightning logger of either package name, or any object with `log_metrics(metrics, step)`.
+        statistics: Scalars per layer, names of `capture.statistics`.
+        histograms: Bins of a histogram per layer; 0 makes none.
+        report: Prefix, grouping, budget, pictures.
+        selector: What selects the records, for warnings.
+    """
+
+    def __init__(
+        self,
+        logger: Logger,
+        statistics: Sequence[str] = DEFAULT_STATISTICS,
+        histograms: int = 0,
+        *,
+        report: ReportOptions | None = None,
+        selector: str = "",
+    ) -> None:
+        self._logger = logger
+        report = report or ReportOptions()
+        self._summaries = Summaries(statistics, report, selector)
+        experiment = getattr(logger, "experiment", None)
+        self._board = Board(experiment, report) if isinstance(experiment, Writer) else None
+        bins = histograms if self._board is not None else 0
+        self._needs = needs_of(statistics, bins, report)
+        self._rule = naming_rule(logger)
+        self._names: dict[str, str] = {}
+
+    @property
+    def needs(self) -> SinkNeeds:
+        return self._needs
+
+    def write(self, captured: CapturedStep) -> None:
+        if self._board is None:
+            self._logger.log_metrics(self._named(self._summaries.row(captured)), step_of(captured))
+            return
+        self._logger.log_metrics(self._summaries.metrics(captured), step_of(captured))
+        self._board.write(captured)
+
+    def flush(self) -> None:
+        save = getattr(self._logger, "save", None)
+        if save is not None:
+            save()
+
+    def close(self, outcome: Outcome = Outcome()) -> None:
+        self.flush()
+
+    def _named(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics under names that the logger takes, each name made once."""
+        for key in metrics:
+            if key not in self._names:
+                self._names[key] = unique(self._rule(key), self._names.values())
+        return {self._names[key]: value for key, value in metrics.items()}
+
+
+def naming_rule(logger: object) -> Callable[[str], str]:
+    """How a logger wants names of metrics, by the name of its class."""
+    if any(each.__name__ == "MLFlowLogger" for each in type(logger).__mro__):
+        return lambda name: re.sub(r"[^a-zA-Z0-9_/. -]", "_", name)
+    separator = getattr(logger, "group_separator", "/")
+    return lambda name: name.replace("/", separator)
+
+
+def unique(name: str, taken: Collection[str]) -> str:
+    """`name`, with a number behind it where two names became one."""
+    if name not in taken:
+        return name
+    return next(new for k in count(2) if (new := f"{name}_{k}") not in taken)
