@@ -38,7 +38,9 @@ class ReportOptions:
     """What TensorBoard's cards are grouped by: `act_mean/layer` or `layer/act_mean`."""
     max_tags: int = 500
     """Tags beyond this are left out, with one warning that names the selection."""
+    layout: bool = True
+    """Give TensorBoard's custom scalars page one chart per statistic with all layers."""
     heat_map: bool = False
-    """Draw layers by steps, one image per statistic, when the run ends."""
+    """Draw layers by steps, one image per statistic, as the run grows and when it ends."""
     images: tuple[str, ...] = ()
-    """Addresses whose feature maps are drawn at each captured step."""
+    """Globs of layers whose feature maps are drawn at each captured step; their tensors are kept for it."""

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.options import ReportOptions
+from tl_integrations.reporting.board import Board, needs_of
 from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, step_of
-from tl_integrations.reporting.tensorboard import Board, Writer, needs_of
+from tl_integrations.reporting.tensorboard import Writer
 
 
 class Logger(Protocol):
@@ -47,7 +48,7 @@ class LoggerSink:
         report = report or ReportOptions()
         self._summaries = Summaries(statistics, report, selector)
         experiment = getattr(logger, "experiment", None)
-        self._board = Board(experiment, report) if isinstance(experiment, Writer) else None
+        self._board = Board(experiment, statistics, report) if isinstance(experiment, Writer) else None
         bins = histograms if self._board is not None else 0
         self._needs = needs_of(statistics, bins, report)
         self._rule = naming_rule(logger)
@@ -65,12 +66,17 @@ class LoggerSink:
         self._board.write(captured)
 
     def flush(self) -> None:
+        self._finish(final=False)
+
+    def close(self, outcome: Outcome = Outcome()) -> None:
+        self._finish(final=True)
+
+    def _finish(self, *, final: bool) -> None:
+        if self._board is not None:
+            self._board.draw(final=final)
         save = getattr(self._logger, "save", None)
         if save is not None:
             save()
-
-    def close(self, outcome: Outcome = Outcome()) -> None:
-        self.flush()
 
     def _named(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics under names that the logger takes, each name made once."""

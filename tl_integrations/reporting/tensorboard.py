@@ -1,24 +1,16 @@
-"""Captured steps in TensorBoard: scalars, histograms of the device's counts, texts.
+"""Calls of a TensorBoard writer: histograms from counts, texts, pictures, the layout of charts.
 
-Works on any writer that has torch's `SummaryWriter` methods; the writer stays its owner's, who closes it.
+Any object with the methods of torch's `SummaryWriter` is a writer; what it cannot show is left out.
 """
 
+import re
 import sys
-import warnings
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from tl_integrations.capture.events import Histogram
-from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
-from tl_integrations.options import ReportOptions, SummaryOptions
-from tl_integrations.reporting.summaries import (
-    DEFAULT_STATISTICS,
-    Summaries,
-    cost_tag,
-    layers,
-    step_of,
-    tag,
-)
+from tl_integrations.options import ReportOptions
+from tl_integrations.reporting.heatmap import Image
 
 
 @runtime_checkable
@@ -26,6 +18,20 @@ class TextWriter(Protocol):
     """What takes texts."""
 
     def add_text(self, tag: str, text_string: str, global_step: int) -> None: ...
+
+
+@runtime_checkable
+class ImageWriter(Protocol):
+    """What takes pictures."""
+
+    def add_image(self, tag: str, img_tensor: Image, global_step: int, *, dataformats: str) -> None: ...
+
+
+@runtime_checkable
+class LayoutWriter(Protocol):
+    """What takes a layout of charts."""
+
+    def add_custom_scalars(self, layout: Mapping[str, Any]) -> None: ...
 
 
 @runtime_checkable
@@ -50,98 +56,6 @@ class Writer(TextWriter, Protocol):
     def flush(self) -> None: ...
 
 
-class TensorBoardSink:
-    """Writes captured steps to a TensorBoard writer.
-
-    Args:
-        writer: A `torch.utils.tensorboard.SummaryWriter`, or what has its methods. It is never closed here.
-        statistics: Scalars per layer, names of `capture.statistics`.
-        histograms: Bins of a histogram per layer; 0 makes none.
-        report: Prefix, grouping, budget, pictures.
-        selector: What selects the records, for warnings.
-
-    Example:
-        ::
-
-            sink = TensorBoardSink(SummaryWriter("runs/a"))
-            monitor = tl.StepMonitor(model, schedule=100, sinks=[sink])
-    """
-
-    def __init__(
-        self,
-        writer: Writer,
-        histograms: int = 64,
-        statistics: Sequence[str] = DEFAULT_STATISTICS,
-        *,
-        report: ReportOptions | None = None,
-        selector: str = "",
-    ) -> None:
-        self._writer = writer
-        report = report or ReportOptions()
-        self._summaries = Summaries(statistics, report, selector)
-        self._board = Board(writer, report)
-        self._needs = needs_of(statistics, histograms, report)
-
-    @property
-    def needs(self) -> SinkNeeds:
-        return self._needs
-
-    def write(self, captured: CapturedStep) -> None:
-        step = step_of(captured)
-        for name, value in self._summaries.metrics(captured).items():
-            self._writer.add_scalar(name, value, step)
-        self._board.write(captured)
-
-    def flush(self) -> None:
-        self._writer.flush()
-
-    def close(self, outcome: Outcome = Outcome()) -> None:
-        self._writer.flush()
-
-
-def needs_of(statistics: Sequence[str], histograms: int, report: ReportOptions) -> SinkNeeds:
-    """What a sink that reports must find in every record."""
-    summaries = SummaryOptions(statistics=tuple(statistics), histogram_bins=histograms)
-    return SinkNeeds(payloads=bool(report.images), summaries=summaries)
-
-
-class Board:
-    """What a board shows beside scalars: the histograms of a captured step.
-
-    A layer without a finite value has no histogram; such are counted in a scalar of each step, and the first
-    ones are warned of.
-    """
-
-    def __init__(self, writer: Writer, report: ReportOptions) -> None:
-        self._writer = writer
-        self._report = report
-        self._warned = False
-
-    def write(self, captured: CapturedStep) -> None:
-        """Show one captured step."""
-        step, stage = step_of(captured), captured.moment.stage
-        shown = [
-            (layer, tag("hist", layer, self._report, stage, record.io), record.histogram)
-            for layer, record in layers(captured)
-            if record.histogram is not None
-        ]
-        empty = [layer for layer, _, histogram in shown if histogram.num == 0]
-        for _, name, histogram in shown[: self._report.max_tags]:
-            if histogram.num > 0:
-                write_histogram(self._writer, name, histogram, step)
-        name = cost_tag("histograms_skipped", self._report, stage)
-        if shown:
-            self._writer.add_scalar(name, len(empty), step)
-        if empty and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"No histogram of {empty[0]!r} at step {step}: it has no finite value "
-                f"({len(empty)} such in this step). The nonfinite_fraction of each layer shows where; "
-                f"from here on such are only counted, in {name}.",
-                stacklevel=2,
-            )
-
-
 def write_histogram(writer: Writer, name: str, histogram: Histogram, step: int) -> None:
     """Write counts as they are; empty buckets at both ends are left out."""
     counts = histogram.counts
@@ -164,6 +78,26 @@ def write_text(writer: object, name: str, text: str, step: int = 0) -> None:
     """Write a text where the writer takes texts; nothing happens where it does not."""
     if isinstance(writer, TextWriter):
         writer.add_text(name, text, step)
+
+
+def write_image(writer: object, name: str, image: Image, step: int) -> None:
+    """Write a picture where the writer takes pictures; nothing happens where it does not."""
+    if isinstance(writer, ImageWriter):
+        writer.add_image(name, image, step, dataformats="HWC")
+
+
+def write_layout(writer: object, statistics: Sequence[str], report: ReportOptions) -> None:
+    """Put all layers of a statistic into one chart of the custom scalars page, a chart per statistic."""
+    if isinstance(writer, LayoutWriter):
+        charts = {name: ["Multiline", [_pattern(name, report)]] for name in statistics}
+        writer.add_custom_scalars({f"{report.prefix}activations": charts})
+
+
+def _pattern(statistic: str, report: ReportOptions) -> str:
+    """A regular expression that finds the tags of one statistic."""
+    prefix = re.escape(report.prefix)
+    by_layer = report.group_by == "layer"
+    return f"^{prefix}.+/act_{statistic}$" if by_layer else f"^{prefix}act_{statistic}/"
 
 
 def _bounded(value: float) -> float:

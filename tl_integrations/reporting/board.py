@@ -1,0 +1,155 @@
+"""Captured steps on a TensorBoard writer; the writer stays its owner's, who closes it."""
+
+import warnings
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
+from tl_integrations.options import ReportOptions, SummaryOptions
+from tl_integrations.reporting.featuremaps import feature_maps
+from tl_integrations.reporting.heatmap import heat_map
+from tl_integrations.reporting.series import Series
+from tl_integrations.reporting.summaries import (
+    DEFAULT_STATISTICS,
+    Summaries,
+    cost_tag,
+    layer_name,
+    layers,
+    step_of,
+    tag,
+)
+from tl_integrations.reporting.tensorboard import Writer, write_histogram, write_image, write_layout
+
+MOST_STEPS = 2000
+"""Steps of which statistics are held for a heat map."""
+
+
+class TensorBoardSink:
+    """Writes captured steps to a TensorBoard writer.
+
+    Args:
+        writer: A `torch.utils.tensorboard.SummaryWriter`, or what has its methods. It is never closed here.
+        statistics: Scalars per layer, names of `capture.statistics`.
+        histograms: Bins of a histogram per layer; 0 makes none.
+        report: Prefix, grouping, budget, pictures.
+        selector: What selects the records, for warnings.
+
+    Example:
+        ::
+
+            sink = TensorBoardSink(SummaryWriter("runs/a"))
+            monitor = tl.StepMonitor(model, schedule=100, sinks=[sink])
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        histograms: int = 64,
+        statistics: Sequence[str] = DEFAULT_STATISTICS,
+        *,
+        report: ReportOptions | None = None,
+        selector: str = "",
+    ) -> None:
+        self._writer = writer
+        report = report or ReportOptions()
+        self._summaries = Summaries(statistics, report, selector)
+        self._board = Board(writer, statistics, report)
+        self._needs = needs_of(statistics, histograms, report)
+
+    @property
+    def needs(self) -> SinkNeeds:
+        return self._needs
+
+    def write(self, captured: CapturedStep) -> None:
+        step = step_of(captured)
+        for name, value in self._summaries.metrics(captured).items():
+            self._writer.add_scalar(name, value, step)
+        self._board.write(captured)
+
+    def flush(self) -> None:
+        self._board.draw()
+        self._writer.flush()
+
+    def close(self, outcome: Outcome = Outcome()) -> None:
+        self._board.draw(final=True)
+        self._writer.flush()
+
+
+def needs_of(statistics: Sequence[str], histograms: int, report: ReportOptions) -> SinkNeeds:
+    """What a sink that reports must find in every record."""
+    summaries = SummaryOptions(statistics=tuple(statistics), histogram_bins=histograms)
+    return SinkNeeds(payloads=bool(report.images), summaries=summaries)
+
+
+class Board:
+    """What a board shows beside scalars: histograms, feature maps, heat maps, a layout of charts.
+
+    A layer without a finite value has no histogram; such are counted in a scalar of each step, and the first
+    ones are warned of.
+    """
+
+    def __init__(self, writer: Writer, statistics: Sequence[str], report: ReportOptions) -> None:
+        self._writer = writer
+        self._statistics = tuple(statistics)
+        self._report = report
+        self._series: dict[str, Series] = {}
+        self._drawn: dict[str, int] = {}
+        self._opened = False
+        self._warned = False
+
+    def write(self, captured: CapturedStep) -> None:
+        """Show one captured step."""
+        if not self._opened:
+            self._opened = True
+            if self._report.layout and len(captured.records) > 1:
+                write_layout(self._writer, self._statistics, self._report)
+        self._write_histograms(captured)
+        self._write_images(captured)
+        if self._report.heat_map:
+            self._series.setdefault(captured.moment.stage, Series(limit=MOST_STEPS)).add(captured)
+
+    def draw(self, *, final: bool = False) -> None:
+        """Draw the heat maps: at the end, and before that whenever there are twice the steps."""
+        for stage, series in self._series.items():
+            steps = series.taken
+            if steps > self._drawn.get(stage, 0) * (1 if final else 2):
+                self._drawn[stage] = steps
+                self._draw(stage, series)
+
+    def _draw(self, stage: str, series: Series) -> None:
+        for statistic in self._statistics:
+            name = f"act_{statistic}" if stage == "train" else f"{stage}_act_{statistic}"
+            image = heat_map(series.matrix(statistic), list(series.layers), series.steps, name)
+            write_image(self._writer, f"{self._report.prefix}heat_map/{name}", image, max(series.steps))
+
+    def _write_images(self, captured: CapturedStep) -> None:
+        for layer, record in layers(captured):
+            wanted = any(fnmatchcase(layer_name(record), pattern) for pattern in self._report.images)
+            if wanted and record.payload is not None:
+                image = feature_maps(record.payload.read())
+                if image is not None:
+                    name = tag("image", layer, self._report, captured.moment.stage, record.io)
+                    write_image(self._writer, name, image, step_of(captured))
+
+    def _write_histograms(self, captured: CapturedStep) -> None:
+        step, stage = step_of(captured), captured.moment.stage
+        shown = [
+            (layer, tag("hist", layer, self._report, stage, record.io), record.histogram)
+            for layer, record in layers(captured)
+            if record.histogram is not None
+        ]
+        empty = [layer for layer, _, histogram in shown if histogram.num == 0]
+        for _, name, histogram in shown[: self._report.max_tags]:
+            if histogram.num > 0:
+                write_histogram(self._writer, name, histogram, step)
+        name = cost_tag("histograms_skipped", self._report, stage)
+        if shown:
+            self._writer.add_scalar(name, len(empty), step)
+        if empty and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"No histogram of {empty[0]!r} at step {step}: it has no finite value "
+                f"({len(empty)} such in this step). The nonfinite_fraction of each layer shows where; "
+                f"from here on such are only counted, in {name}.",
+                stacklevel=2,
+            )
