@@ -73,6 +73,8 @@ class OpLine(NamedTuple):
     file: str = ""
     line: int = 0
     """Where the user's code called it."""
+    source: str = ""
+    """That line of text, where it was asked for when capturing."""
 
 
 class ModuleLine(NamedTuple):
@@ -92,6 +94,8 @@ class ModuleLine(NamedTuple):
     training: bool = False
     seconds: float | None = None
     """Time of the call with everything inside; for the root, of the forward."""
+    files: tuple[tuple[str, int, int], ...] = ()
+    """Root only: every file that lines name, with its modification time in ns and its size at capture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +206,8 @@ def _fits(name: str, value: PlainValue, default: Any) -> bool:
         return True
     if name == "kwargs":
         return all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in value)
+    if name == "files":
+        return all(isinstance(f, tuple) and list(map(type, f)) == [str, int, int] for f in value)
     if name == "aliases":
         return all(isinstance(v, str) for v in value)
     return name not in _INTEGERS or all(type(v) is int and v >= 0 for v in value)

@@ -1,0 +1,293 @@
+"""The full graph of one forward: `Trace`, and `build`, which makes one from a log and what was kept."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from tl_integrations.capture import drawing, tables
+from tl_integrations.capture.differences import Difference, first_difference
+from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.modules import Module, ModuleCall
+from tl_integrations.capture.named import Named
+from tl_integrations.capture.oplog import GraphLog, OpLine
+from tl_integrations.capture.ops import Layer, Op, Records
+from tl_integrations.capture.protocols import CapturedStep, Outcome
+from tl_integrations.capture.structure import Structure
+from tl_integrations.capture.trace_lookup import find
+from tl_integrations.errors import RecordLookupError
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+
+
+class Trace:
+    """Every op of one forward, its tensors where they were kept, and the modules around them.
+
+    An int gives an op, a slice a list of ops, a text the layer, op or module output that it names:
+    `trace["relu_1_2"]`, `trace["linear_1_1:2"]`, `trace["relu_1"]`, `trace["encoder"]`, `trace["fc:2"]`.
+
+    Args:
+        structure: The graph.
+        records: What was kept, by line of the graph's log.
+        outcome: How the forward ended; after a failure the trace holds what ran before it.
+    """
+
+    def __init__(self, structure: Structure, records: Records, outcome: Outcome = Outcome()) -> None:
+        self._structure = structure
+        self._records = records
+        self.outcome = outcome
+
+    @property
+    def ops(self) -> Named[Op]:
+        """Inputs, buffers, ops and outputs in the order of the forward, one per tensor."""
+        structure = self._structure
+        names = {structure.name(line): place for place, line in enumerate(structure.nodes)}
+        return Named("op", structure.nodes, names, lambda line: Op(structure, self._records, line))
+
+    @property
+    def layers(self) -> Named[Layer]:
+        """The same with all passes of an op as one layer: the rolled graph."""
+        labels = self.layer_labels
+        names = {label: place for place, label in enumerate(labels)}
+        structure, records = self._structure, self._records
+        return Named("layer", range(len(labels)), names, lambda i: Layer(structure, records, labels[i]))
+
+    @property
+    def layer_labels(self) -> list[str]:
+        return list(self._structure.members)
+
+    @property
+    def modules(self) -> Named[Module]:
+        """The modules that were called, in order of their first call; the root is `""`."""
+        structure = self._structure
+        first = [calls[0] for calls in {c[0]: c for c in structure.calls_at.values()}.values()]
+        places = {call: place for place, call in enumerate(first)}
+        names = {address: places[calls[0]] for address, calls in structure.calls_at.items()}
+        return Named("module", first, names, lambda index: Module(structure, self._records, index))
+
+    @property
+    def module_calls(self) -> Named[ModuleCall]:
+        """Every module call, in order: `block:1`, `block:2`; the root is `self:1`."""
+        calls = range(len(self._structure.log.modules))
+        names = {self._call(index).label: index for index in calls}
+        return Named("module call", calls, names, self._call)
+
+    @property
+    def input_layers(self) -> list[str]:
+        return self._labels_of("input")
+
+    @property
+    def output_layers(self) -> list[str]:
+        return self._labels_of("output")
+
+    @property
+    def saved_layers(self) -> list[str]:
+        """Labels of the layers of which at least one pass was kept."""
+        kept = {self._structure.labels[line] for line, record in self._records.items() if record.payload}
+        return [label for label in self._structure.members if label in kept]
+
+    @property
+    def num_layers(self) -> int:
+        """Layers, with inputs, buffers and outputs."""
+        return len(self._structure.members)
+
+    @property
+    def num_ops(self) -> int:
+        """Results of functions: `ops` without inputs, buffers and outputs."""
+        return len(self._structure.ops)
+
+    @property
+    def num_tensors(self) -> int:
+        """Everything in `ops`."""
+        return len(self._structure.nodes)
+
+    @property
+    def num_saved_ops(self) -> int:
+        return sum(record.payload is not None for record in self._records.values())
+
+    @property
+    def num_params(self) -> int:
+        """Elements of all parameters of the model, read or not."""
+        return self.modules[0].num_params if self._structure.log.modules else 0
+
+    @property
+    def total_flops_forward(self) -> int:
+        """FLOPs of the ops that have a formula; `unknown_flops` names the others."""
+        return sum(op.flops_forward or 0 for op in self.ops)
+
+    @property
+    def total_macs_forward(self) -> int:
+        """Multiply-accumulates of the ops that have a formula."""
+        return sum(op.macs_forward or 0 for op in self.ops)
+
+    @property
+    def unknown_flops(self) -> list[str]:
+        """Names of the functions without a formula, each once."""
+        return list(dict.fromkeys(op.func_name for op in self.ops if op.flops_forward is None))
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors that ops made, kept or not; a view counts in full."""
+        return sum(op.nbytes for op in self.ops if op.kind == "op")
+
+    @property
+    def saved_nbytes(self) -> int:
+        """Size of the tensors that were kept."""
+        return sum(record.payload.nbytes for record in self._records.values() if record.payload is not None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Time of the forward, capture included."""
+        modules = self._structure.log.modules
+        return modules[0].seconds if modules else None
+
+    @property
+    def model_name(self) -> str:
+        """Class of the model."""
+        modules = self._structure.log.modules
+        return modules[0].class_name if modules else ""
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a layer has more than one pass."""
+        return any(len(lines) > 1 for lines in self._structure.members.values())
+
+    @property
+    def halted(self) -> bool:
+        return self.outcome.status == "halted"
+
+    @property
+    def halt_reason(self) -> str | None:
+        return self.outcome.reason if self.halted else None
+
+    @property
+    def halt_frontier(self) -> str | None:
+        """Label of the last op before the halt."""
+        ops = self._structure.ops
+        return self._structure.name(ops[-1]) if self.halted and ops else None
+
+    @property
+    def graph_id(self) -> str:
+        """Equal for forwards that differ in nothing but values and time."""
+        return self._structure.log.graph_id
+
+    @property
+    def log(self) -> GraphLog:
+        """The graph as plain records."""
+        return self._structure.log
+
+    def __len__(self) -> int:
+        return len(self._structure.nodes)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, Op | Layer):
+            return key._structure is self._structure
+        if not isinstance(key, str):
+            return False
+        try:
+            find(self._structure, self._records, key)
+        except RecordLookupError:
+            return False
+        return True
+
+    @overload
+    def __getitem__(self, key: int) -> Op: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Op]: ...
+    @overload
+    def __getitem__(self, key: str) -> Op | Layer: ...
+    def __getitem__(self, key: int | slice | str) -> Op | Layer | list[Op]:
+        return find(self._structure, self._records, key) if isinstance(key, str) else self.ops[key]
+
+    def compare(self, other: "Trace", *, rtol: float = 1e-5, atol: float = 1e-8) -> Difference | None:
+        """The first op, in order, at which two traces part: in graph, shape, dtype or value; else None.
+
+        Values are compared where both kept them, as `torch.testing.assert_close` does with `equal_nan=True`.
+        """
+        return first_difference(self.ops[:], other.ops[:], rtol=rtol, atol=atol)
+
+    def summary(self) -> str:
+        """A table of the modules: shapes, parameters, FLOPs, memory, time; and the totals."""
+        return tables.summary(self._structure, self._title())
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row per op. Needs pandas."""
+        return tables.to_pandas(self.ops)
+
+    def to_networkx(self, *, rolled: bool = False) -> "networkx.MultiDiGraph":
+        """Ops as nodes, or layers when rolled; an edge for every read. Needs networkx."""
+        return tables.to_networkx(self._structure, self.ops, rolled=rolled)
+
+    def to_dot(self, *, rolled: bool = True, max_nodes: int = 400) -> str:
+        """The graph in the DOT language: modules as clusters; beyond `max_nodes` deep modules are folded."""
+        return drawing.to_dot(self._structure, rolled=rolled, max_nodes=max_nodes)
+
+    def draw(self, path: str, *, rolled: bool = True, max_nodes: int = 400) -> str:
+        """Write a picture to `path` (`.svg`, `.png`, `.pdf`, or `.dot` for the text).
+
+        Without the program `dot` of graphviz the text is written beside it, as `.dot`.
+        Returns: the path that was written.
+        """
+        return drawing.draw(self.to_dot(rolled=rolled, max_nodes=max_nodes), path)
+
+    def captured(self) -> CapturedStep:
+        """Graph and records as a sink takes them."""
+        moment = next((record.moment for record in self._records.values()), Moment())
+        return CapturedStep(moment=moment, records=list(self._records.values()), graph=self.log)
+
+    def _call(self, index: int) -> ModuleCall:
+        return ModuleCall(self._structure, self._records, index)
+
+    def _labels_of(self, kind: str) -> list[str]:
+        structure = self._structure
+        return [structure.labels[line] for line in structure.nodes if structure.lines[line].kind == kind]
+
+    def _title(self) -> str:
+        unknown = self.unknown_flops
+        more = f" (unknown: {', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''})" if unknown else ""
+        return (
+            f"{self.model_name}: {self.num_ops} ops in {self.num_layers} layers, "
+            f"{self.num_params:,} parameters, {tables.with_prefix(self.total_flops_forward)} FLOPs{more}, "
+            f"{self.num_saved_ops} tensors saved ({tables.with_prefix(self.saved_nbytes, 'B', 1024)})"
+        )
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        # Bounded: counts only.
+        ended = "" if self.outcome.status == "complete" else f", {self.outcome.status}: {self.outcome.reason}"
+        return (
+            f"<Trace of {self.model_name}: {self.num_ops} ops in {self.num_layers} layers, "
+            f"{self.num_saved_ops} saved{ended}>"
+        )
+
+
+def build(log: GraphLog, records: Iterable[Record] = (), outcome: Outcome = Outcome()) -> Trace:
+    """The trace of a logged forward with what was kept of it.
+
+    A line takes the record of its own op; where only a module's output was kept, that one.
+    """
+    return Trace(Structure(log), _by_line(log, records), outcome)
+
+
+def _by_line(log: GraphLog, records: Iterable[Record]) -> Records:
+    found: Records = {}
+    for record in records:
+        line = record.line
+        if line is None or line >= len(log.lines) or record.io == "input":
+            continue
+        if line not in found or (found[line].kind == "module" and record.kind != "module"):
+            found[line] = record
+    for index, output in _outputs(log):
+        if output.reads[0] in found:
+            found.setdefault(index, found[output.reads[0]])
+    return found
+
+
+def _outputs(log: GraphLog) -> Sequence[tuple[int, OpLine]]:
+    """Leaves of the model's output: each shares the payload of the op that made it."""
+    return [(i, line) for i, line in enumerate(log.lines) if line.kind == "output" and line.reads]
