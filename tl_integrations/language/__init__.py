@@ -1,1 +1,49 @@
-"""Write Python, get a config."""
+"""Write Python, get a config: `from tl_integrations import language as L`."""
+
+import tl_integrations.language.recipes  # noqa: F401 - adds the recipes of the standard library
+from tl_integrations.errors import (
+    BuildError,
+    ConfigError,
+    NoConfigError,
+    TraceError,
+    TraceLeakError,
+    TraceNodeError,
+    UntrustedTargetError,
+)
+from tl_integrations.language.building import instantiate
+from tl_integrations.language.calling import call, partial, wrap
+from tl_integrations.language.configurable import configurable
+from tl_integrations.language.encoding import register_encoder
+from tl_integrations.language.markers import MISSING, ref
+from tl_integrations.language.provenance import config_of
+from tl_integrations.language.registry import store
+from tl_integrations.language.text import save_config, to_yaml
+from tl_integrations.language.tracing import OrphanNodeWarning, is_tracing, trace, untraced
+from tl_integrations.language.trust import trust
+
+__all__ = [
+    "MISSING",
+    "BuildError",
+    "ConfigError",
+    "NoConfigError",
+    "OrphanNodeWarning",
+    "TraceError",
+    "TraceLeakError",
+    "TraceNodeError",
+    "UntrustedTargetError",
+    "call",
+    "config_of",
+    "configurable",
+    "instantiate",
+    "is_tracing",
+    "partial",
+    "ref",
+    "register_encoder",
+    "save_config",
+    "store",
+    "to_yaml",
+    "trace",
+    "trust",
+    "untraced",
+    "wrap",
+]

@@ -1,0 +1,219 @@
+"""Recorded calls -> one plain dict; and, in the only place that needs OmegaConf, -> one config object."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tl_integrations.errors import TraceError
+from tl_integrations.language.defaults import DefaultsMode, with_defaults
+from tl_integrations.language.encoding import EXACT, Encoder
+from tl_integrations.language.nodes import Call, Site, Tree, place
+
+Sharing = Literal["reference", "duplicate", "refuse"]
+Key = str | int | float | bool | bytes
+Path = tuple[Any, ...]
+
+_SIMPLE_KEY = re.compile(r"[A-Za-z_][\w-]*|\d+")
+
+
+@dataclass(slots=True, kw_only=True)
+class Lowered:
+    """A plain config and what was noticed on the way."""
+
+    content: Any
+    """Scalars, lists and dicts only."""
+    sites: dict[Path, Site] = field(default_factory=dict)
+    """Where each node was recorded, by path."""
+    unpinned: list[str] = field(default_factory=list)
+    """Dotted keys of defaults that cannot be written."""
+    shared: list[tuple[Path, Path]] = field(default_factory=list)
+    """Second uses of a node and the path of the first."""
+    reached: set[int] = field(default_factory=set)
+    """Ids of the calls that are part of it."""
+
+
+class _Lowering:
+    """One pass over the recorded tree; a call met again becomes a relative interpolation."""
+
+    def __init__(self, sharing: Sharing, defaults: DefaultsMode) -> None:
+        self.sharing = sharing
+        self.defaults = defaults
+        self.result = Lowered(content=None)
+        self._placed: dict[int, Path] = {}
+
+    def value(self, value: Any, path: Path) -> Any:
+        kind = type(value)
+        if kind in EXACT:
+            return value
+        if kind is Call or kind is Tree:
+            return self._shared(value, path)
+        if kind is dict:
+            return {key: v if type(v) in EXACT else self.value(v, (*path, key)) for key, v in value.items()}
+        if kind is list:
+            return [v if type(v) in EXACT else self.value(v, (*path, i)) for i, v in enumerate(value)]
+        return str(value) if isinstance(value, str) else value
+
+    def _shared(self, value: Call | Tree, path: Path) -> Any:
+        identity = id(value)
+        first = self._placed.get(identity)
+        if first is not None and self.sharing != "duplicate":
+            if self.sharing == "refuse":
+                raise TraceError(_refusal(value, first, path))
+            self.result.shared.append((path, first))
+            return relative(path, first)
+        if first is None:
+            self._placed[identity] = path
+            self.result.reached.add(identity)
+        if type(value) is Tree:
+            return _copy(value.content)
+        return self._call(value, path)
+
+    def _call(self, call: Call, path: Path) -> dict[str, Any]:
+        if call.site is not None:
+            self.result.sites[path] = call.site
+        kwargs, args = call.kwargs, call.args
+        if (call.target.defaults or self.defaults) != "omit" and not call.partial:
+            args, kwargs, skipped = with_defaults(call.target, args, kwargs)
+            self.result.unpinned += [dotted((*path, name)) for name in skipped]
+        node: dict[str, Any] = {"_target_": call.target.path}
+        if call.partial:
+            node["_partial_"] = True
+        if args:
+            node["_args_"] = self.value(args, (*path, "_args_"))
+        containers = False
+        for name, value in kwargs.items():
+            kind = type(value)
+            if kind in EXACT:
+                node[name] = value
+                continue
+            node[name] = self.value(value, (*path, name))
+            containers = containers or _is_container(value)
+        if any(type(v) is Tree and v.as_config for v in (*kwargs.values(), *args)):
+            return _handing_on_configs(node, kwargs, args, path)
+        if containers or any(map(_is_container, args)):
+            node["_convert_"] = "all"
+        return node
+
+
+def _is_container(value: Any) -> bool:
+    if type(value) is Tree:
+        value = value.content
+    return type(value) is list or (type(value) is dict and "_target_" not in value)
+
+
+def _handing_on_configs(
+    node: dict[str, Any], kwargs: dict[str, Any], args: list[Any], path: Path
+) -> dict[str, Any]:
+    """Without `_convert_` an argument that is a config arrives as one; other containers then need their own
+    node."""
+    holds = any(
+        type(v) is Tree and v.as_config and _holds_target(v.content) for v in (*kwargs.values(), *args)
+    )
+    for name, value in kwargs.items():
+        if type(value) is Tree:
+            continue
+        if holds and type(value) not in EXACT and type(value) is not str:
+            raise TraceError(
+                f"{dotted((*path, name))} would not be built: the same call is given a config that holds "
+                f"targets, which "
+                "must arrive unbuilt. Pass that config by its own builder."
+            )
+        if _is_container(value):
+            kind = "list" if type(value) is list else "dict"
+            content = node[name] if kind == "list" else [[key, item] for key, item in node[name].items()]
+            node[name] = {"_target_": f"builtins.{kind}", "_convert_": "all", "_args_": [content]}
+    if holds:
+        node["_recursive_"] = False
+    return node
+
+
+def _holds_target(content: Any) -> bool:
+    if isinstance(content, dict):
+        return "_target_" in content or any(map(_holds_target, content.values()))
+    return isinstance(content, list) and any(map(_holds_target, content))
+
+
+def _copy(content: Any) -> Any:
+    if type(content) is dict:
+        return {key: _copy(value) for key, value in content.items()}
+    if type(content) is list:
+        return [_copy(value) for value in content]
+    return content
+
+
+def _refusal(value: Call | Tree, first: Path, path: Path) -> str:
+    name = f"{value.target.label!r} (recorded at {place(value.site)})" if type(value) is Call else "a config"
+    return (
+        f"{name} is used twice, at {dotted(first)!r} and {dotted(path)!r}. Plain Hydra would build two "
+        f"objects. Choose "
+        'sharing="reference" and build with L.instantiate, which keeps one, or sharing="duplicate" for two.'
+    )
+
+
+def relative(path: Path, first: Path) -> str:
+    """The interpolation that leads from `path` to `first` and survives cutting out a subtree that holds
+    both."""
+    common = 0
+    while common < len(path) - 1 and common < len(first) - 1 and path[common] == first[common]:
+        common += 1
+    return "${" + "." * (len(path) - common) + _joined(first[common:]) + "}"
+
+
+def _joined(keys: Path) -> str:
+    text = ""
+    for key in keys:
+        plain = str(key)
+        if not _SIMPLE_KEY.fullmatch(plain) or isinstance(key, bool | float | bytes):
+            if not isinstance(key, str) or re.search(r"[\[\]{}$\s:'\"\\]", plain) or not plain:
+                raise TraceError(
+                    f"The shared object lies under the key {key!r}, which no interpolation can name. Rename "
+                    f"the key or "
+                    'use sharing="duplicate".'
+                )
+            text += f"[{plain}]"
+        else:
+            text += f".{plain}" if text else plain
+    return text
+
+
+def dotted(path: Path) -> str:
+    """`"model.blocks[3].act"` for messages."""
+    text = ""
+    for key in path:
+        if isinstance(key, int) and not isinstance(key, bool):
+            text += f"[{key}]"
+        else:
+            text += f".{key}" if text else str(key)
+    return text or "the root"
+
+
+def lower(root: Any, *, sharing: Sharing = "reference", defaults: DefaultsMode = "omit") -> Lowered:
+    """Turn an encoded value into plain data.
+
+    Raises: TraceError for a tree that is too deep, or for a node used twice with `sharing="refuse"`.
+    """
+    work = _Lowering(sharing, defaults)
+    try:
+        work.result.content = work.value(root, ())
+    except RecursionError:
+        raise TraceError("The recorded calls are nested too deeply for a config.") from None
+    return work.result
+
+
+def to_plain(cfg: Any) -> Any:
+    """Any config as plain scalars, lists and dicts: a DictConfig unresolved, a mapping copied, a node
+    lowered."""
+    kind = type(cfg)
+    if kind.__module__.partition(".")[0] == "omegaconf":
+        cfg = Encoder().value(cfg, ("config",))
+    return lower(cfg).content if type(cfg) in (Call, Tree) else _copy(cfg)
+
+
+def to_config(lowered: Lowered) -> Any:
+    """The config object of OmegaConf: made once, of the whole tree, since copies at every level grow
+    quadratically."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.create(lowered.content)
+    config.__dict__["_tl_sites"] = lowered.sites
+    return config

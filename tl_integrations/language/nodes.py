@@ -1,0 +1,141 @@
+"""What a recorded call is, and the guard that stands in for the object while tracing."""
+
+import re
+import sys
+from os.path import basename
+from typing import Any, NoReturn
+
+from tl_integrations.errors import TraceNodeError
+from tl_integrations.language.targets import Target
+
+MARK = "<tl_integrations recorded call of "
+MARKED = re.compile(re.escape(MARK) + r"[^>]*>")
+
+Site = tuple[str, int]
+
+
+def call_site(depth: int) -> Site:
+    """File and line of the frame `depth` above the caller; no frame object is kept."""
+    frame = sys._getframe(depth + 1)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def place(site: Site | None) -> str:
+    """`"models.py:41"` for a message."""
+    return f"{basename(site[0])}:{site[1]}" if site else "an unknown place"
+
+
+class Call:
+    """One recorded call: a target and its encoded arguments. Identity means "the same object"."""
+
+    __slots__ = ("args", "kwargs", "owner", "partial", "site", "target", "token")
+
+    def __init__(
+        self,
+        target: Target,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        *,
+        partial: bool = False,
+        site: Site | None = None,
+        owner: object = None,
+        token: int | None = None,
+    ) -> None:
+        self.target = target
+        self.args = args
+        self.kwargs = kwargs
+        self.partial = partial
+        self.site = site
+        self.owner = owner
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"{MARK}{self.target.label} at {place(self.site)}>"
+
+
+class Tree:
+    """A finished config that is put into another one: plain data, kept whole, shared by identity."""
+
+    __slots__ = ("as_config", "content")
+
+    def __init__(self, content: Any, *, as_config: bool = False) -> None:
+        self.content = content
+        self.as_config = as_config
+
+
+class Node:
+    """The stand-in that a configurable call returns while tracing. Any use but passing it on is an error."""
+
+    __slots__ = ("__weakref__", "_tl_call")
+    _tl_call: Call
+
+    def __init__(self, call: Call) -> None:
+        _set_call(self, call)
+
+    def __repr__(self) -> str:
+        return repr(self._tl_call)
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        refuse(self, f".{name}")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        refuse(self, f"setting .{name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        refuse(self, f"deleting .{name}")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        node = next((value for value in (*args, *(kwargs or {}).values()) if type(value) is cls), None)
+        refuse(node, f"{getattr(func, '__name__', func)}() of it")
+
+
+_set_call = Node.__dict__["_tl_call"].__set__
+
+
+def refuse(node: Node | None, what: str) -> NoReturn:
+    """Raise the error for a node that was used as if it had been built."""
+    call = node._tl_call if node is not None else None
+    label, where = (call.target.label, place(call.site)) if call else ("an object", "an unknown place")
+    raise TraceNodeError(
+        f"{label!r} was recorded ({where}), not built, so {what} is not available while tracing. Pass the "
+        f"value in "
+        "explicitly, decorate the function that needs the live object, or wrap this part in L.untraced()."
+    )
+
+
+def _refusal(operation: str) -> Any:
+    def refused(self: Node, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(self, operation)
+
+    return refused
+
+
+_REFUSED = {
+    "calling it": "call",
+    "its truth value": "bool",
+    "its length": "len",
+    "iterating over it": "iter next reversed aiter anext contains",
+    "indexing it": "getitem setitem delitem",
+    "comparing it": "lt le gt ge",
+    "arithmetic on it": "add radd iadd sub rsub isub mul rmul imul matmul rmatmul imatmul truediv rtruediv "
+    "itruediv "
+    "floordiv rfloordiv ifloordiv mod rmod imod divmod rdivmod pow rpow ipow lshift rlshift rshift rrshift "
+    "and rand "
+    "iand or ror ior xor rxor ixor neg pos abs invert round trunc floor ceil",
+    "its numeric value": "int float complex index",
+    "its path": "fspath",
+    "its array": "array array_ufunc array_function",
+    "awaiting it": "await",
+    "entering it": "enter exit aenter aexit",
+    "copying it": "copy deepcopy",
+    "pickling it": "reduce reduce_ex getstate",
+}
+for _text, _names in _REFUSED.items():
+    for _name in _names.split():
+        setattr(Node, f"__{_name}__", _refusal(_text))

@@ -1,0 +1,83 @@
+"""Where the record of a live object's construction is kept: in an nn.Module, or beside any other object.
+
+A record is plain data: the config of the call with a `_record_` entry in each object's node. It holds no
+object alive.
+"""
+
+import enum
+import os
+import sys
+import types
+import weakref
+from itertools import count
+from typing import Any
+
+Record = dict[str, Any]
+
+KEY = "_tl_config"
+"""The one entry in an nn.Module's `__dict__`; copied and pickled with it, absent from its state dict."""
+
+enabled = os.environ.get("TL_INTEGRATIONS_RECORD", "1") != "0"
+
+_tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
+_beside: dict[int, tuple["_Ref", Record]] = {}
+_SCALARS = (int, float, complex, str, bytes, bytearray, type, types.ModuleType, enum.Enum)
+
+
+class _Ref(weakref.ref[Any]):
+    """A weak reference that knows where its record lies."""
+
+    __slots__ = ("key",)
+    key: int
+
+
+def _forget(ref: Any) -> None:
+    entry = _beside.get(ref.key)
+    if entry is not None and entry[0] is ref:
+        del _beside[ref.key]
+
+
+def new_token() -> int:
+    """A number that names one construction, unique across processes in practice."""
+    return next(_tokens)
+
+
+def is_module(value: object) -> bool:
+    """Whether `value` is an nn.Module, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def takes_record(value: object) -> bool:
+    """Whether a builder's result is a thing of its own: no scalar, tensor, array, class or importable
+    function."""
+    if value is None or isinstance(value, _SCALARS):
+        return False
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        return "<locals>" in getattr(value, "__qualname__", "")
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return False
+    return numpy is None or not isinstance(value, numpy.ndarray)
+
+
+def attach(value: Any, record: Record) -> None:
+    """Keep `record` for `value`; does nothing for what cannot be weakly referenced."""
+    if is_module(value):
+        value.__dict__[KEY] = record
+        return
+    key = id(value)
+    try:
+        ref = _Ref(value, _forget)
+    except TypeError:
+        return
+    ref.key = key
+    _beside[key] = (ref, record)
+
+
+def record_of(value: Any) -> Record | None:
+    """The record of a live object, or None."""
+    if is_module(value):
+        return value.__dict__.get(KEY)  # type: ignore[no-any-return]
+    entry = _beside.get(id(value))
+    return entry[1] if entry is not None and entry[0]() is value else None
