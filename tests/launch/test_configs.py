@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import hydra
+import pytest
 import yaml
 from hydra import compose, initialize
+from omegaconf import OmegaConf
+
+from tl_integrations import schedule
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -27,3 +32,19 @@ def test_every_config_of_the_package_is_plain_yaml_with_a_target() -> None:
         tree = yaml.safe_load(path.read_text())
         nodes = [tree] if "_target_" in tree else list(tree.values())
         assert all("_target_" in node for node in nodes), path
+
+
+@pytest.mark.parametrize("name", ["every", "log_spaced", "windows"])
+def test_a_schedule_is_chosen_by_group_and_builds_what_its_name_says(name: str) -> None:
+    with initialize(version_base=None):
+        cfg = compose(overrides=["+callbacks=trace", f"+tl/schedule@callbacks.trace.schedule={name}"])
+    built = hydra.utils.instantiate(cfg.callbacks.trace.schedule)
+    assert isinstance(built, schedule.Schedule)
+    assert repr(built).startswith(f"{name}(")
+
+
+def test_a_logger_is_chosen_by_group_and_writes_below_the_run_folder() -> None:
+    with initialize(version_base=None):
+        cfg = compose(overrides=["+tl/logger@logger.tensorboard=tensorboard"])
+    tree = OmegaConf.to_container(cfg.logger.tensorboard, resolve=False)
+    assert tree["save_dir"] == "${hydra:runtime.output_dir}"

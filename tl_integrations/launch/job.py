@@ -25,13 +25,14 @@ def job_config() -> dict[str, Any] | None:
     if not HydraConfig.initialized():
         return None
     # Hydra hangs its node into the whole config, so that `${hydra:...}` can refer to the user's keys.
-    whole = HydraConfig.get()._get_parent()
+    hydra_node: Any = HydraConfig.get()
+    whole = hydra_node._get_parent()
     return None if whole is None else task_part(whole)
 
 
 def task_part(config: DictConfig) -> dict[str, Any]:
     """A composed config without Hydra's node, unresolved, as plain containers of plain values."""
-    tree = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    tree: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     return {str(key): plain(value) for key, value in tree.items() if key != "hydra"}
 
 

@@ -1,11 +1,46 @@
-"""The configs of `tl_integrations.configs` in every Hydra application, with no set-up."""
+"""Configs of `tl_integrations.configs` and of `L.store`, in every Hydra application, with no set-up."""
 
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from tl_integrations.launch.groups import PROVIDER, STORED
 
 
 class TLIntegrationsSearchPath(SearchPathPlugin):
-    """Appends the package's own configs."""
+    """Registers what is stored so far and appends the package's own configs."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.append("tl_integrations", "pkg://tl_integrations.configs")
+        STORED.register()
+        search_path.append(PROVIDER, "pkg://tl_integrations.configs")
+        search_path.append(PROVIDER, "tl-store://")
+
+
+class StoreSource(ConfigSource):
+    """`tl-store://`: what was stored late is registered when asked for, what failed is raised when chosen."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "tl-store"
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        return STORED.is_group(config_path.strip("/"))
+
+    def is_config(self, config_path: str) -> bool:
+        return STORED.is_config(config_path.strip("/").removesuffix(".yaml"))
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = config_path.strip("/").removesuffix(".yaml")
+        if not STORED.is_config(path):
+            raise ConfigLoadError(f"Config not found: {config_path}")
+        raise STORED.failure(path)
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        group = config_path.strip("/")
+        options = set() if results_filter == ObjectType.GROUP else STORED.options(group)
+        subgroups = set() if results_filter == ObjectType.CONFIG else STORED.subgroups(group)
+        return sorted(options | subgroups)
