@@ -8,7 +8,7 @@ from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.featuremaps import feature_maps
 from tl_integrations.reporting.heatmap import heat_map
-from tl_integrations.reporting.series import Series
+from tl_integrations.reporting.series import History, Series
 from tl_integrations.reporting.summaries import (
     DEFAULT_STATISTICS,
     Summaries,
@@ -20,6 +20,8 @@ from tl_integrations.reporting.summaries import (
 )
 from tl_integrations.reporting.tensorboard import Writer, write_histogram, write_image, write_layout
 
+SHOWN = ("output", "input", "gradient")
+"""Kinds of records that have histograms."""
 MOST_STEPS = 2000
 """Steps of which statistics are held for a heat map."""
 
@@ -53,7 +55,7 @@ class TensorBoardSink:
         self._writer = writer
         report = report or ReportOptions()
         self._summaries = Summaries(statistics, report, selector)
-        self._board = Board(writer, statistics, report)
+        self._board = Board(writer, statistics, histograms, report)
         self._needs = needs_of(statistics, histograms, report)
 
     @property
@@ -88,11 +90,14 @@ class Board:
     ones are warned of.
     """
 
-    def __init__(self, writer: Writer, statistics: Sequence[str], report: ReportOptions) -> None:
+    def __init__(
+        self, writer: Writer, statistics: Sequence[str], histograms: int, report: ReportOptions
+    ) -> None:
         self._writer = writer
         self._statistics = tuple(statistics)
+        self._histograms = histograms > 0
         self._report = report
-        self._series: dict[str, Series] = {}
+        self._history = History(limit=MOST_STEPS)
         self._drawn: dict[str, int] = {}
         self._opened = False
         self._warned = False
@@ -103,14 +108,16 @@ class Board:
             self._opened = True
             if self._report.layout and len(captured.records) > 1:
                 write_layout(self._writer, self._statistics, self._report)
-        self._write_histograms(captured)
+        if self._histograms:
+            self._write_histograms(captured)
         self._write_images(captured)
         if self._report.heat_map:
-            self._series.setdefault(captured.moment.stage, Series(limit=MOST_STEPS)).add(captured)
+            self._history.add(captured)
 
     def draw(self, *, final: bool = False) -> None:
         """Draw the heat maps: at the end, and before that whenever there are twice the steps."""
-        for stage, series in self._series.items():
+        for stage in self._history.stages:
+            series = self._history.series(stage)
             steps = series.taken
             if steps > self._drawn.get(stage, 0) * (1 if final else 2):
                 self._drawn[stage] = steps
@@ -133,17 +140,16 @@ class Board:
 
     def _write_histograms(self, captured: CapturedStep) -> None:
         step, stage = step_of(captured), captured.moment.stage
-        shown = [
-            (layer, tag("hist", layer, self._report, stage, record.io), record.histogram)
-            for layer, record in layers(captured)
-            if record.histogram is not None
-        ]
-        empty = [layer for layer, _, histogram in shown if histogram.num == 0]
-        for _, name, histogram in shown[: self._report.max_tags]:
-            if histogram.num > 0:
-                write_histogram(self._writer, name, histogram, step)
+        measured = [(layer, each) for layer, each in layers(captured) if each.statistics and each.io in SHOWN]
+        empty: list[str] = []
+        for layer, record in measured[: self._report.max_tags]:
+            if record.histogram is None or record.histogram.num == 0:
+                empty.append(layer)
+            else:
+                name = tag("hist", layer, self._report, stage, record.io)
+                write_histogram(self._writer, name, record.histogram, step)
         name = cost_tag("histograms_skipped", self._report, stage)
-        if shown:
+        if measured:
             self._writer.add_scalar(name, len(empty), step)
         if empty and not self._warned:
             self._warned = True

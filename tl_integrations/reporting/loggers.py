@@ -48,7 +48,9 @@ class LoggerSink:
         report = report or ReportOptions()
         self._summaries = Summaries(statistics, report, selector)
         experiment = getattr(logger, "experiment", None)
-        self._board = Board(experiment, statistics, report) if isinstance(experiment, Writer) else None
+        self._board = (
+            Board(experiment, statistics, histograms, report) if isinstance(experiment, Writer) else None
+        )
         bins = histograms if self._board is not None else 0
         self._needs = needs_of(statistics, bins, report)
         self._rule = naming_rule(logger)

@@ -1,4 +1,4 @@
-"""Statistics over steps: one compact table of layers by steps for each statistic."""
+"""Statistics over steps: for each statistic a compact table of layers by steps."""
 
 import math
 from array import array
@@ -18,7 +18,7 @@ NOT_FINITE = math.inf
 
 
 class Series:
-    """Collects the statistics of captured steps of one stage.
+    """The statistics of captured steps of one stage.
 
     Four bytes per number. With a limit, every second step is dropped whenever it is reached, so memory stays
     bounded and the whole run stays in sight.
@@ -34,15 +34,10 @@ class Series:
         self.steps: list[int] = []
         self.layers: dict[str, Record] = {}
         """Layers in the order they were first captured, each with a record that describes it (no tensor)."""
-        self._values: dict[tuple[str, str], array[float]] = {}
+        self._values: dict[str, dict[str, array[float]]] = {}
 
     def __len__(self) -> int:
         return len(self.steps)
-
-    def add(self, captured: CapturedStep) -> None:
-        """Take one captured step; outputs only."""
-        found = [(layer, record) for layer, record in layers(captured) if record.io == "output"]
-        self.append(step_of(captured), found)
 
     def append(self, step: int, found: Iterable[tuple[str, Record]]) -> None:
         """Take named records as one more step."""
@@ -52,8 +47,9 @@ class Series:
         for layer, record in found:
             if layer not in self.layers:
                 self.layers[layer] = described(record)
+            rows = self._values.setdefault(layer, {})
             for name, value in (record.statistics or {}).items():
-                row = self._values.setdefault((layer, name), array("f"))
+                row = rows.setdefault(name, array("f"))
                 row.extend([MISSING] * (width - len(row)))
                 row.append(value if math.isfinite(value) else NOT_FINITE)
         if self._limit is not None and len(self.steps) > self._limit:
@@ -61,40 +57,39 @@ class Series:
 
     def statistics(self) -> list[str]:
         """Names of all statistics that any layer has."""
-        return list(dict.fromkeys(name for _, name in self._values))
+        return list(dict.fromkeys(name for rows in self._values.values() for name in rows))
 
     def matrix(self, statistic: str) -> NDArray[np.float32]:
         """Values of shape `(layers, steps)`; `MISSING` and `NOT_FINITE` where there are none."""
         matrix = np.full((len(self.layers), len(self.steps)), MISSING, dtype=np.float32)
-        for place, layer in enumerate(self.layers):
-            row = self._values.get((layer, statistic))
-            if row is not None:
-                matrix[place, : len(row)] = row
+        for place, rows in enumerate(self._values.values()):
+            if statistic in rows:
+                matrix[place, : len(rows[statistic])] = rows[statistic]
         return matrix
 
     def row(self, layer: str, statistic: str) -> NDArray[np.float32]:
         """One layer's values over all steps."""
         row = np.full(len(self.steps), MISSING, dtype=np.float32)
-        values = self._values.get((layer, statistic), array("f"))
+        values = self._values.get(layer, {}).get(statistic, array("f"))
         row[: len(values)] = values
         return row
 
     def latest(self, layer: str) -> Mapping[str, float]:
         """The newest value of each statistic of a layer."""
         found: dict[str, float] = {}
-        for name in self.statistics():
-            row = self.row(layer, name)
-            known = row[~np.isnan(row)]
-            if len(known):
-                found[name] = float(known[-1])
+        for name, values in self._values.get(layer, {}).items():
+            known = next((value for value in reversed(values) if not math.isnan(value)), None)
+            if known is not None:
+                found[name] = known
         return found
 
     def _thin(self) -> None:
         width = len(self.steps)
         keep = slice((width - 1) % 2, None, 2)
-        for key, row in self._values.items():
-            row.extend([MISSING] * (width - len(row)))
-            self._values[key] = row[keep]
+        for rows in self._values.values():
+            for name, row in rows.items():
+                row.extend([MISSING] * (width - len(row)))
+                rows[name] = row[keep]
         self.steps = self.steps[keep]
 
 
@@ -111,16 +106,43 @@ def described(record: Record) -> Record:
     )
 
 
-def series_of(records: Iterable[Record]) -> dict[str, Series]:
-    """Statistics of many records by stage, such as all of a bundle; they come in the order of capture."""
-    grouped: dict[str, dict[tuple[int, int], list[Record]]] = {}
-    for record in records:
-        moment = record.moment
-        key = (moment.step or 0, moment.batch or 0)
-        grouped.setdefault(moment.stage, {}).setdefault(key, []).append(record)
-    found: dict[str, Series] = {}
-    for stage, steps in grouped.items():
-        found[stage] = Series()
-        for members in steps.values():
-            found[stage].add(CapturedStep(moment=members[0].moment, records=members))
-    return found
+class History:
+    """The series of a run: one for each stage and kind of record, such as outputs or gradients.
+
+    Args:
+        limit: Steps that each series holds at most; None: all.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._series: dict[tuple[str, str], Series] = {}
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "History":
+        """The history of many records, such as all of a bundle, in the order they were captured."""
+        moments: dict[tuple[str, int, int], list[Record]] = {}
+        for record in records:
+            moment = record.moment
+            moments.setdefault((moment.stage, moment.step or 0, moment.batch or 0), []).append(record)
+        history = cls()
+        for members in moments.values():
+            history.add(CapturedStep(moment=members[0].moment, records=members))
+        return history
+
+    def add(self, captured: CapturedStep) -> None:
+        """Take one captured step."""
+        kinds: dict[str, list[tuple[str, Record]]] = {}
+        for layer, record in layers(captured):
+            kinds.setdefault(record.io, []).append((layer, record))
+        for kind, found in kinds.items():
+            key = (captured.moment.stage, kind)
+            self._series.setdefault(key, Series(self._limit)).append(step_of(captured), found)
+
+    def series(self, stage: str = "train", of: str = "output") -> Series:
+        """The series of one stage and kind; empty where nothing was captured."""
+        return self._series.get((stage, of), Series())
+
+    @property
+    def stages(self) -> list[str]:
+        """Stages that have outputs, in the order they first came."""
+        return [stage for stage, kind in self._series if kind == "output"]

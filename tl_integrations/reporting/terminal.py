@@ -1,0 +1,129 @@
+"""A run's health for people at a terminal and for scripts: a table with sparklines, sentences, plain data."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from tl_integrations.reporting.health import Health
+from tl_integrations.reporting.series import Series
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SHOWN = ("mean", "std", "absmax", "zero_fraction", "nonfinite_fraction")
+"""Statistics that have a column, where they were captured."""
+
+
+class Report:
+    """Health as `rich` prints it, and as text.
+
+    Args:
+        health: What `examine` found.
+        width: Steps that a sparkline shows; more are sampled.
+    """
+
+    def __init__(self, health: Health, width: int = 24) -> None:
+        self.health = health
+        self._width = width
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._parts()
+
+    def __str__(self) -> str:
+        console = Console(width=140, color_system=None, legacy_windows=False)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Findings and newest statistics as plain data that JSON can hold."""
+        history = self.health.history
+        stages = {stage: _plain(history.series(stage)) for stage in history.stages}
+        return {
+            "healthy": self.health.healthy,
+            "findings": list(map(_finite, map(asdict, self.health.findings))),
+        } | {"stages": stages}
+
+    def _parts(self) -> Iterator[RenderableType]:
+        for stage in self.health.history.stages:
+            yield self._table(stage)
+        if self.health.healthy:
+            yield Text("Nothing looks wrong.", style="green")
+        for finding in self.health.findings:
+            yield Text(f"! {finding.words}", style="yellow")
+
+    def _table(self, stage: str) -> Table:
+        series = self.health.history.series(stage)
+        known = series.statistics()
+        columns = [name for name in SHOWN if name in known]
+        table = Table(title=_title(stage, series), title_justify="left", header_style="bold")
+        table.add_column("layer", overflow="fold")
+        for heading in ("shape", "std over steps"):
+            table.add_column(heading, no_wrap=True)
+        for name in columns:
+            table.add_column(name.replace("_fraction", " share"), justify="right", no_wrap=True)
+        table.add_column("looks", overflow="fold")
+        for layer, described in series.layers.items():
+            latest = series.latest(layer)
+            wrong = ", ".join(dict.fromkeys(each.rule for each in self.health.of(layer, stage)))
+            table.add_row(
+                layer,
+                "x".join(map(str, described.shape)),
+                sparkline(series.row(layer, "std").tolist(), self._width),
+                *(_number(latest.get(name, math.nan)) for name in columns),
+                Text(wrong or "ok", style="yellow" if wrong else "green"),
+            )
+        return table
+
+
+def sparkline(values: Sequence[float], width: int = 24) -> str:
+    """Values as a line of blocks from the least to the greatest; `!` not finite, a blank not captured.
+
+    Args:
+        values: NaN: not captured. Infinite: not finite.
+        width: Characters at most; more values are sampled evenly, the first and the last always.
+    """
+    if len(values) > width:
+        values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
+    known = [value for value in values if math.isfinite(value)]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    return "".join(_block(value, low, high) for value in values)
+
+
+def _block(value: float, low: float, high: float) -> str:
+    if math.isnan(value):
+        return " "
+    if math.isinf(value):
+        return "!"
+    place = (value - low) / (high - low) if high > low else 0.0
+    return BLOCKS[min(int(place * len(BLOCKS)), len(BLOCKS) - 1)]
+
+
+def _title(stage: str, series: Series) -> str:
+    steps = series.steps
+    return f"{stage}: {len(series.layers)} layers, {len(steps)} captured steps from {steps[0]} to {steps[-1]}"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else "not finite" if math.isinf(value) else f"{value:.3g}"
+
+
+def _plain(series: Series) -> dict[str, Any]:
+    return {
+        "steps": list(series.steps),
+        "layers": {layer: _finite(series.latest(layer)) for layer in series.layers},
+    }
+
+
+def _finite(values: Any) -> dict[str, Any]:
+    """Numbers that JSON has; None in place of others."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in dict(values).items()
+    }
