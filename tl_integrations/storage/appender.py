@@ -1,0 +1,308 @@
+"""Writes captured steps into an open bundle, one commit after the other, on the calling thread.
+
+Every commit is whole or not there: bytes of tensors first, then the lines, the commit's line last. When
+something fails in between, files and columns go back to where they were, and the next commit may try again.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+from xxhash import xxh3_128
+
+from tl_integrations.capture.events import Moment
+from tl_integrations.capture.protocols import CapturedStep, Outcome
+from tl_integrations.errors import BundleIOError
+from tl_integrations.storage.filesystem import Folder, io_errors
+from tl_integrations.storage.growing import Growing, Mark
+from tl_integrations.storage.options import WriteOptions
+from tl_integrations.storage.record_lines import step_number
+from tl_integrations.storage.shard_file import ShardFile
+from tl_integrations.storage.tlspec import (
+    INDEX,
+    MANIFEST,
+    NO_STEP,
+    OPEN_MANIFEST,
+    Plain,
+    index_name,
+    sum_of,
+    sum_text,
+    write_manifest,
+)
+
+_HASHED_AT_ONCE = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What a bundle holds and what it lacks."""
+
+    records: int = 0
+    gradients: int = 0
+    commits: int = 0
+    nbytes: int = 0
+    dropped_steps: int = 0
+    """Left out because the queue was full or the limit was reached."""
+    dropped_records: int = 0
+    lost_steps: int = 0
+    """Could not be written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Position:
+    """Where the next line goes: what has to be known to go on with a bundle."""
+
+    record: int = 0
+    """Number of the first record of the shard."""
+    commit: int = 0
+    shard: int = 1
+    generation: int = 0
+    last_step: int = NO_STEP
+    """The largest training step committed so far."""
+    index_nbytes: int = 0
+    shards: list[Plain] = field(default_factory=list)
+    indexes: list[Plain] = field(default_factory=list)
+    graphs: frozenset[str] = frozenset()
+    """Ids of the graphs whose lines are there."""
+    counts: Counts = field(default_factory=Counts)
+
+    def copied(self) -> "Position":
+        return replace(self, counts=replace(self.counts))
+
+
+class Appender:
+    """The open files of one bundle.
+
+    Args:
+        folder: The bundle, locked for us.
+        about: The manifest's fields that are known from the start.
+        position: Where to go on; a fresh one for a new bundle.
+        rewind: The run continues at this step: what was committed at or after it is superseded.
+        continued: The bundle held something before: a first step that goes back is a rewind too.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        options: WriteOptions,
+        about: Mapping[str, Any],
+        position: Position,
+        *,
+        rewind: int | None = None,
+        continued: bool = False,
+    ) -> None:
+        self.folder, self.options, self.position = folder, options, position
+        self.broken: BaseException | None = None
+        """Why nothing more can be written; None while all is well."""
+        self._about = dict(about)
+        self._rewind, self._continued = rewind, continued
+        self._run_generation = 0
+        self._waiting_commits = 0
+        self._named_shard = 0
+        self._growing = self._begin_shard()
+        self._fd = folder.open(INDEX, os.O_RDWR | os.O_CREAT)
+        self._hash = xxh3_128()
+        self._hash_what_is_there()
+
+    def commit(self, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]) -> None:
+        """Write one captured step.
+
+        Args:
+            tensors: For each record its tensor and its gradient, on the CPU.
+        """
+        self._refuse_when_broken()
+        with io_errors("write to", self.folder.path):
+            if self._growing.is_full():
+                self._roll()
+            mark, before = self._growing.mark(), self.position.copied()
+            waiting = self._waiting_commits
+            # A number is never used twice, so that lines of a failed commit never join another one.
+            number, self.position.commit = self.position.commit, self.position.commit + 1
+            try:
+                self._add_step(number, captured, tensors)
+                self._waiting_commits += 1
+                if self._waiting_commits >= self.options.steps_per_commit:
+                    self._write_lines()
+            except BaseException:
+                self._waiting_commits = waiting if self._growing.shard.number == mark.shard else 0
+                self._restore(mark, before)
+                raise
+
+    def flush(self) -> None:
+        """Write lines that wait for a later commit."""
+        self._refuse_when_broken()
+        if self._growing.lines:
+            with io_errors("write to", self.folder.path):
+                self._write_lines()
+
+    def finish(self, outcome: Outcome, finished: str) -> None:
+        """Complete shard and index, and publish the manifest."""
+        self._refuse_when_broken()
+        with io_errors("finish", self.folder.path):
+            if self._rewind is not None:
+                self._add_rewind(self._rewind)
+            self._roll()
+            self.folder.disk.sync(self._fd)
+            self.folder.sync()
+            self.folder.publish(MANIFEST, write_manifest(self._manifest(outcome, finished)))
+            self.folder.unlink(OPEN_MANIFEST)
+
+    def close(self) -> None:
+        """Let go of the files without finishing anything."""
+        self._growing.shard.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                self.folder.disk.close(fd)
+
+    def _add_step(
+        self, number: int, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]
+    ) -> None:
+        position, nbytes = self.position, 0
+        self._notice_rewind(captured.moment)
+        for record, (tensor, gradient) in zip(captured.records, tensors, strict=True):
+            if self._growing.is_full(len(record.shape)):
+                self._roll()
+            nbytes += self._growing.add_record(number, record, tensor, position.generation)
+            if gradient is not None and record.gradient is not None:
+                nbytes += self._growing.add_gradient(number, record.gradient, gradient)
+                position.counts.gradients += 1
+        graph = captured.graph
+        if graph is not None and graph.graph_id not in position.graphs:
+            self._growing.add_graph(graph)
+            position.graphs |= {graph.graph_id}
+        self._growing.add_commit(number, captured, nbytes)
+        position.counts.records += len(captured.records)
+        position.counts.commits += 1
+        position.counts.nbytes += nbytes
+        if captured.moment.stage == "train":
+            position.last_step = max(position.last_step, step_number(captured.moment.step))
+
+    def _notice_rewind(self, moment: Moment) -> None:
+        """Say that the run went back, before the first step that it runs again."""
+        step = moment.step
+        if step is not None and moment.stage == "train":
+            went_back = moment.generation > self._run_generation
+            went_back |= self._continued and step <= self.position.last_step
+            if went_back and self._rewind is None:
+                self._rewind = step
+            self._run_generation = max(self._run_generation, moment.generation)
+            self._continued = False
+        if self._rewind is not None:
+            self._add_rewind(self._rewind)
+
+    def _add_rewind(self, step: int) -> None:
+        position, self._rewind = self.position, None
+        if position.counts.commits:
+            position.generation += 1
+            self._growing.add_rewind(step, position.generation)
+            position.last_step = min(position.last_step, step - 1)
+
+    def _roll(self) -> None:
+        """End the shard, write its columns, begin the next; what fails is begun again by the next call."""
+        growing, position = self._growing, self.position
+        if growing.lines:
+            self._write_lines()
+        if growing.columns.empty:
+            return
+        finished = growing.shard.finish()
+        if finished is not None:
+            position.shards.append(finished)
+        about = {
+            "bundle": self._about["id"],
+            "shard": growing.shard.number,
+            "index_end": position.index_nbytes,
+        }
+        if position.shards and position.shards[-1]["name"] == growing.shard.name:
+            shard = position.shards[-1]
+            about |= {"shard_nbytes": shard["nbytes"], "shard_sum": shard["sum"]}
+        content, name = growing.columns.encode(about), index_name(growing.shard.number)
+        self.folder.publish(name, content, sync_folder=False)
+        position.indexes.append({"name": name, "nbytes": len(content), "sum": sum_of(content)})
+        position.shard += 1
+        position.record = growing.next_record
+        self._growing = self._begin_shard()
+
+    def _begin_shard(self) -> Growing:
+        durable = self.options.durability == "power"
+        shard = ShardFile(self.folder, self.position.shard, self._about["id"], durable=durable)
+        return Growing(shard, self.position.record, self.options)
+
+    def _write_lines(self) -> None:
+        content, power = b"".join(self._growing.lines), self.options.durability == "power"
+        if power:
+            self._sync(self._growing.shard.sync)
+        try:
+            self.folder.disk.write(self._fd, [content])
+        except OSError:
+            self._cut_index()
+            raise
+        if power:
+            self._sync(lambda: self.folder.disk.sync(self._fd))
+            self._sync_names()
+        self._hash.update(content)
+        self.position.index_nbytes += len(content)
+        self._growing.lines.clear()
+        self._waiting_commits = 0
+
+    def _sync_names(self) -> None:
+        """New names are durable once their folder is synced: once per shard."""
+        shard = self._growing.shard
+        if self._named_shard != shard.number:
+            self._sync(self.folder.sync)
+            self._named_shard = shard.number if shard.opened else 0
+
+    def _sync(self, act: Callable[[], None]) -> None:
+        """A sync that failed is never tried again: the system may have forgotten what it could not write."""
+        try:
+            act()
+        except OSError as error:
+            self.broken = error
+            raise
+
+    def _cut_index(self) -> None:
+        try:
+            self.folder.disk.truncate(self._fd, self.position.index_nbytes)
+            self.folder.disk.seek(self._fd, self.position.index_nbytes)
+        except OSError as error:
+            self.broken = error
+
+    def _restore(self, mark: Mark, before: Position) -> None:
+        """Take back what a failed commit did; what it rolled over stays, as lines without a commit."""
+        position = self.position
+        position.last_step, position.generation = before.last_step, before.generation
+        position.graphs, position.counts = before.graphs, before.counts
+        try:
+            self._growing.restore(mark)
+        except OSError as error:
+            self.broken = error
+
+    def _refuse_when_broken(self) -> None:
+        if self.broken is not None:
+            raise BundleIOError(
+                f"{str(self.folder.path)!r} cannot be written any more: {self.broken}. "
+                "`tl.recover(path)` reads what was committed before."
+            ) from self.broken
+
+    def _hash_what_is_there(self) -> None:
+        disk, offset = self.folder.disk, 0
+        while content := disk.read(self._fd, _HASHED_AT_ONCE, offset):
+            self._hash.update(content)
+            offset += len(content)
+        self.position.index_nbytes = offset
+        disk.seek(self._fd, offset)
+
+    def _manifest(self, outcome: Outcome, finished: str) -> Plain:
+        position = self.position
+        return self._about | {
+            "finished": finished,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "counts": asdict(position.counts),
+            "shards": position.shards,
+            "indexes": position.indexes,
+            "index": {"nbytes": position.index_nbytes, "sum": sum_text(self._hash.digest())},
+        }

@@ -1,0 +1,156 @@
+"""A shard while it grows: tensors appended back to back, the header filled in at the end."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+
+from torch import Tensor
+from xxhash import xxh3_128, xxh3_128_digest
+
+from tl_integrations.storage.filesystem import Folder
+from tl_integrations.storage.shards import ALIGNMENT, HEADER_ROOM, header, header_entry
+from tl_integrations.storage.tensors import CARRIERS, carrier_shape, to_bytes
+from tl_integrations.storage.tlspec import Plain, shard_name, sum_text
+
+SMALL = 16 << 20
+"""A finished shard with less data than this is written anew without the room in front."""
+_ENTRY_BYTES = 320
+"""More than the header entries of a record and its gradient take besides their shapes, fillers included."""
+_METADATA_BYTES = 256
+_COPY_BYTES = 1 << 20
+_ZEROS = bytes(ALIGNMENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Where a tensor went."""
+
+    shard: int
+    offset: int
+    nbytes: int
+    digest: bytes
+
+
+class ShardFile:
+    """One growing shard. Nothing is on disk until the first tensor comes.
+
+    Args:
+        number: Of the file, from 1.
+        bundle_id: Written into the header, so that shards cannot be exchanged between bundles.
+        durable: The file's data must survive a power cut also while the file is replaced by a tighter one.
+    """
+
+    def __init__(self, folder: Folder, number: int, bundle_id: str, *, durable: bool) -> None:
+        self.number = number
+        self._durable = durable
+        self.nbytes = 0
+        """Bytes of data so far, fillers included."""
+        self._folder, self._id = folder, bundle_id
+        self._fd = -1
+        self._entries: list[str] = []
+        self._digests: list[bytes] = []
+        self._header_bytes = _METADATA_BYTES
+        self._fillers = 0
+
+    @property
+    def name(self) -> str:
+        return shard_name(self.number)
+
+    @property
+    def opened(self) -> bool:
+        return self._fd >= 0
+
+    def has_room(self, dimensions: int) -> bool:
+        """Whether one more record and its gradient, of so many dimensions together, fit into the header."""
+        return self._header_bytes + _ENTRY_BYTES + 20 * dimensions < HEADER_ROOM
+
+    def append(self, name: str, tensor: Tensor) -> Written:
+        """Write a CPU tensor's elements."""
+        content = to_bytes(tensor)
+        gap = -self.nbytes % ALIGNMENT
+        self._write([_ZEROS[:gap], content] if gap else [content])
+        if gap:
+            self._add(f"p{self._fillers:08d}", "U8", [gap], gap, xxh3_128_digest(_ZEROS[:gap]))
+            self._fillers += 1
+        digest = xxh3_128_digest(content)
+        offset = self.nbytes
+        dtype, shape = tensor.dtype, [int(size) for size in tensor.shape]
+        self._add(name, CARRIERS[dtype].code, carrier_shape(dtype, shape), len(content), digest)
+        return Written(shard=self.number, offset=offset, nbytes=len(content), digest=digest)
+
+    def mark(self) -> tuple[int, int, int, int]:
+        """A place to come back to with `restore`."""
+        return self.nbytes, len(self._entries), self._header_bytes, self._fillers
+
+    def restore(self, mark: tuple[int, int, int, int] | None) -> None:
+        """Forget what came after the mark, or everything, in the file too."""
+        self.nbytes, entries, self._header_bytes, self._fillers = mark or (0, 0, _METADATA_BYTES, 0)
+        del self._entries[entries:], self._digests[entries:]
+        if self.opened:
+            self._folder.disk.truncate(self._fd, HEADER_ROOM + self.nbytes)
+            self._folder.disk.seek(self._fd, HEADER_ROOM + self.nbytes)
+
+    def sync(self) -> None:
+        if self.opened:
+            self._folder.disk.sync(self._fd)
+
+    def finish(self) -> Plain | None:
+        """Make it an ordinary safetensors file under its final name.
+
+        Returns: its line in the manifest, or None when it never held a tensor.
+        """
+        if not self.opened:
+            return None
+        if not self._entries:
+            self.close()
+            self._folder.unlink(f"{self.name}.part")
+            return None
+        tight = self.nbytes < SMALL
+        about = {"format": "pt", "bundle": self._id}
+        head = header(self._entries, about, room=None if tight else HEADER_ROOM)
+        if tight:
+            self._rewrite(head)
+        else:
+            self._folder.disk.pwrite(self._fd, head, 0)
+            self.sync()
+            self._folder.disk.rename(f"{self.name}.part", self.name, at=self._folder.fd)
+        self.close()
+        total = xxh3_128(head)
+        total.update(b"".join(self._digests))
+        return {"name": self.name, "nbytes": len(head) + self.nbytes, "sum": sum_text(total.digest())}
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                self._folder.disk.close(fd)
+
+    def _write(self, buffers: list[bytes | memoryview]) -> None:
+        if not self.opened:
+            self._fd = self._folder.open(f"{self.name}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self._folder.disk.seek(self._fd, HEADER_ROOM)
+        self._folder.disk.write(self._fd, buffers)
+
+    def _add(self, name: str, code: str, shape: list[int], nbytes: int, digest: bytes) -> None:
+        entry = header_entry(name, code, shape, self.nbytes, self.nbytes + nbytes)
+        self._entries.append(entry)
+        self._digests.append(digest)
+        self._header_bytes += len(entry) + 1
+        self.nbytes += nbytes
+
+    def _rewrite(self, head: bytes) -> None:
+        """Copy the data behind a header of its own size; the growing file goes when the copy is in place."""
+        disk, temporary = self._folder.disk, f"{self.name}.tmp"
+        fd = self._folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            disk.write(fd, [head])
+            for start in range(0, self.nbytes, _COPY_BYTES):
+                size = min(_COPY_BYTES, self.nbytes - start)
+                disk.write(fd, [disk.read(self._fd, size, HEADER_ROOM + start)])
+            disk.sync(fd)
+        finally:
+            disk.close(fd)
+        disk.rename(temporary, self.name, at=self._folder.fd)
+        if self._durable:
+            self._folder.sync()
+        self._folder.unlink(f"{self.name}.part")
