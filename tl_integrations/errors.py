@@ -19,6 +19,7 @@
     │   │   ├── TraceNodeError                     a recorded call was used as if it had been built
     │   │   └── TraceLeakError                     a half-built object would have left the trace
     │   ├── UntrustedTargetError (PermissionError) a `_target_` that may not run
+    │   ├── ConfigTextError (ValueError)           YAML that is no safe config
     │   ├── BuildError (ValueError)                a config that cannot be built as written
     │   └── NoConfigError (LookupError)            nothing is known of how an object was built
     ├── ScheduleError (ValueError)                 a schedule's text or numbers are wrong
@@ -130,6 +131,10 @@ class TraceLeakError(TraceError):
 
 class UntrustedTargetError(ConfigError, PermissionError):
     """A config names targets that may not run here."""
+
+
+class ConfigTextError(ConfigError, ValueError):
+    """Text that is not a safe, well-formed config."""
 
 
 class BuildError(ConfigError, ValueError):

@@ -64,7 +64,7 @@ def takes_config(cfg: DictConfig, sizes: Any = None) -> Any:
 
 
 @L.configurable
-def with_defaults(a: int, b: tuple[float, float] = (0.9, 0.99), *, c: Any = object(), d: str = "${x}") -> Any:  # noqa: B008  # noqa: WRAP
+def with_defaults(a: int, b: tuple[float, float] = (0.9, 0.99), *, c: Any = object(), d: str = "${x}") -> Any:  # noqa: B008  # noqa: WRAP  # noqa: WRAP
     return a, b, c, d
 
 
@@ -214,3 +214,8 @@ class Family:
 
 class SubFamily(Family):
     pass
+
+
+@L.configurable
+def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * factor

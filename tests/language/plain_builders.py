@@ -4,6 +4,7 @@ import dataclasses
 import enum
 from typing import Any, NamedTuple
 
+import attrs
 from torch import nn
 
 
@@ -74,3 +75,18 @@ class Net(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.head = head
+
+
+@attrs.define
+class Fields:
+    _a: int
+    b: list[int] = attrs.Factory(list)
+
+
+@dataclasses.dataclass
+class Derived:
+    width: int
+    double: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.double = 2 * self.width

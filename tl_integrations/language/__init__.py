@@ -4,6 +4,7 @@ import tl_integrations.language.recipes  # noqa: F401 - adds the recipes of the 
 from tl_integrations.errors import (
     BuildError,
     ConfigError,
+    ConfigTextError,
     NoConfigError,
     TraceError,
     TraceLeakError,
@@ -13,9 +14,11 @@ from tl_integrations.errors import (
 from tl_integrations.language.building import instantiate
 from tl_integrations.language.calling import call, partial, wrap
 from tl_integrations.language.configurable import configurable
+from tl_integrations.language.diffing import diff
 from tl_integrations.language.encoding import register_encoder
 from tl_integrations.language.markers import MISSING, ref
 from tl_integrations.language.provenance import config_of
+from tl_integrations.language.reading import load_config
 from tl_integrations.language.registry import store
 from tl_integrations.language.text import save_config, to_yaml
 from tl_integrations.language.tracing import OrphanNodeWarning, is_tracing, trace, untraced
@@ -25,6 +28,7 @@ __all__ = [
     "MISSING",
     "BuildError",
     "ConfigError",
+    "ConfigTextError",
     "NoConfigError",
     "OrphanNodeWarning",
     "TraceError",
@@ -34,8 +38,10 @@ __all__ = [
     "call",
     "config_of",
     "configurable",
+    "diff",
     "instantiate",
     "is_tracing",
+    "load_config",
     "partial",
     "ref",
     "register_encoder",

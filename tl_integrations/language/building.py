@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tl_integrations.errors import BuildError
 from tl_integrations.language import provenance, tracing
-from tl_integrations.language.lowering import dotted
+from tl_integrations.language.keys import Path, dotted
 from tl_integrations.language.nodes import Site, place
 from tl_integrations.language.opening import Opened, open_config
 from tl_integrations.language.paths import load
@@ -15,7 +15,6 @@ from tl_integrations.language.resolving import Resolver
 from tl_integrations.language.targets import target_of
 from tl_integrations.language.trust import GET_OBJECT, Policy, mentions
 
-Path = tuple[Any, ...]
 _WORDS = frozenset({"_target_", "_args_", "_partial_", "_convert_", "_recursive_"})
 _MODES = ("none", "partial", "object", "all")
 
@@ -140,7 +139,7 @@ class _Builder:
 
     def _call(self, name: Any, args: list[Any], kwargs: dict[str, Any], partial: bool, path: Path) -> Any:
         if name == GET_OBJECT:
-            return self._found[kwargs.get("path", args[0] if args else None)]
+            return self._found[kwargs["path"] if "path" in kwargs else args[0]]
         target = self._found[name] if type(name) is str else name
         try:
             if not callable(target):

@@ -43,7 +43,7 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
         return made
 
     _dress(__new__, cls, original)
-    cls.__new__ = staticmethod(__new__)  # type: ignore[assignment,method-assign]
+    cls.__new__ = staticmethod(__new__)  # type: ignore[method-assign]
     cls._tl_target = target  # type: ignore[attr-defined]
     return cls
 
@@ -76,7 +76,8 @@ def _make(c: type, cls: type, new: Any, original: Any, args: tuple[Any, ...], kw
     """Make the real object as the class would without us."""
     if original is not None:
         return original(c, *args, **kwargs)
-    following = super(_holder(c, cls, new), c).__new__
+    holder: Any = _holder(c, cls, new)
+    following = super(holder, c).__new__
     if following is not object.__new__:
         return following(c, *args, **kwargs)
     if (args or kwargs) and c.__init__ is object.__init__:  # type: ignore[misc]

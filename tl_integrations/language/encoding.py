@@ -24,7 +24,7 @@ Where = tuple[Any, ...]
 Recipe = Callable[[Any, "Encoder", Where], Encoded]
 """How a type of values is written. Raises Opaque when this value is beyond it."""
 
-EXACT = frozenset({type(None), bool, int, float, bytes, Missing})
+EXACT = frozenset({type(None), bool, int, float, bytes})
 _PLAIN_KEYS = frozenset({str, int, float, bool, bytes})
 _LATE = {
     "torch": "tl_integrations.language.recipes.torch",
@@ -157,7 +157,7 @@ def _has_plain_keys(values: dict[Any, Any]) -> bool:
         if type(key) is not str:
             if type(key) not in _PLAIN_KEYS or key != key:
                 return False
-        elif key in RESERVED:
+        elif key in RESERVED or needs_escape(key):
             return False
         elif "." in key:
             warnings.warn(
@@ -284,3 +284,4 @@ def _opaque_text(value: Any, where: Where, reason: str) -> str:
 
 
 add_recipe(Reference, lambda value, encoder, where: value)
+add_recipe(Missing, lambda value, encoder, where: value)

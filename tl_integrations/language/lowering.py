@@ -1,19 +1,15 @@
 """Recorded calls -> one plain dict; and, in the only place that needs OmegaConf, -> one config object."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tl_integrations.errors import TraceError
 from tl_integrations.language.defaults import DefaultsMode, with_defaults
 from tl_integrations.language.encoding import EXACT, Encoder
+from tl_integrations.language.keys import Path, dotted, relative
 from tl_integrations.language.nodes import Call, Site, Tree, place
 
 Sharing = Literal["reference", "duplicate", "refuse"]
-Key = str | int | float | bool | bytes
-Path = tuple[Any, ...]
-
-_SIMPLE_KEY = re.compile(r"[A-Za-z_][\w-]*|\d+")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +24,8 @@ class Lowered:
     """Dotted keys of defaults that cannot be written."""
     shared: list[tuple[Path, Path]] = field(default_factory=list)
     """Second uses of a node and the path of the first."""
+    spliced: bool = False
+    """Whether finished configs were put in, whose targets were not looked at."""
     reached: set[int] = field(default_factory=set)
     """Ids of the calls that are part of it."""
 
@@ -64,9 +62,8 @@ class _Lowering:
         if first is None:
             self._placed[identity] = path
             self.result.reached.add(identity)
-        if type(value) is Tree:
-            return _copy(value.content)
-        return self._call(value, path)
+        self.result.spliced = self.result.spliced or isinstance(value, Tree)
+        return _copy(value.content) if isinstance(value, Tree) else self._call(value, path)
 
     def _call(self, call: Call, path: Path) -> dict[str, Any]:
         if call.site is not None:
@@ -148,43 +145,6 @@ def _refusal(value: Call | Tree, first: Path, path: Path) -> str:
         f"objects. Choose "
         'sharing="reference" and build with L.instantiate, which keeps one, or sharing="duplicate" for two.'
     )
-
-
-def relative(path: Path, first: Path) -> str:
-    """The interpolation that leads from `path` to `first` and survives cutting out a subtree that holds
-    both."""
-    common = 0
-    while common < len(path) - 1 and common < len(first) - 1 and path[common] == first[common]:
-        common += 1
-    return "${" + "." * (len(path) - common) + _joined(first[common:]) + "}"
-
-
-def _joined(keys: Path) -> str:
-    text = ""
-    for key in keys:
-        plain = str(key)
-        if not _SIMPLE_KEY.fullmatch(plain) or isinstance(key, bool | float | bytes):
-            if not isinstance(key, str) or re.search(r"[\[\]{}$\s:'\"\\]", plain) or not plain:
-                raise TraceError(
-                    f"The shared object lies under the key {key!r}, which no interpolation can name. Rename "
-                    f"the key or "
-                    'use sharing="duplicate".'
-                )
-            text += f"[{plain}]"
-        else:
-            text += f".{plain}" if text else plain
-    return text
-
-
-def dotted(path: Path) -> str:
-    """`"model.blocks[3].act"` for messages."""
-    text = ""
-    for key in path:
-        if isinstance(key, int) and not isinstance(key, bool):
-            text += f"[{key}]"
-        else:
-            text += f".{key}" if text else str(key)
-    return text or "the root"
 
 
 def lower(root: Any, *, sharing: Sharing = "reference", defaults: DefaultsMode = "omit") -> Lowered:

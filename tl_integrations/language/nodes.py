@@ -17,6 +17,8 @@ Site = tuple[str, int]
 def call_site(depth: int) -> Site:
     """File and line of the frame `depth` above the caller; no frame object is kept."""
     frame = sys._getframe(depth + 1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "typing":
+        frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
 
@@ -84,6 +86,8 @@ class Node:
         refuse(self, f".{name}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
+        if name == "__orig_class__":
+            raise AttributeError(name)
         refuse(self, f"setting .{name}")
 
     def __delattr__(self, name: str) -> NoReturn:

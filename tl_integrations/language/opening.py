@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tl_integrations.errors import BuildError
+from tl_integrations.language.keys import Path
 from tl_integrations.language.nodes import Node, Site
 from tl_integrations.language.paths import load
-
-Path = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,15 @@ from tl_integrations.language.encoding import EXACT, Encoded, Encoder, Where
 from tl_integrations.language.literals import literal, needs_escape
 from tl_integrations.language.lowering import lower, to_config
 from tl_integrations.language.nodes import Call, Tree
-from tl_integrations.language.records import Record, attach, is_module, new_token, record_of, takes_record
+from tl_integrations.language.records import (
+    Record,
+    attach,
+    is_compiling,
+    is_module,
+    new_token,
+    record_of,
+    takes_record,
+)
 from tl_integrations.language.targets import Target, named_target
 
 _LEAVES = 256
@@ -125,6 +133,8 @@ def _via(earlier: Record, path: str | None) -> Any:
 
 def build(target: Target, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a builder for real and remember how; what it gives may be a thing that has no record."""
+    if is_compiling():
+        return function(*args, **kwargs)
     plain_args, plain_kwargs = snapshot(args, kwargs)
     value = function(*args, **kwargs)
     if takes_record(value):
@@ -142,14 +152,20 @@ def config_of(obj: Any, *, defaults: DefaultsMode = "omit", as_dict: bool = Fals
     Raises: NoConfigError when nothing was recorded, an argument could not be written, or a part was replaced
         since.
     """
+    lowered = lower(call_of(obj), defaults=defaults)
+    return lowered.content if as_dict else to_config(lowered)
+
+
+def call_of(obj: Any) -> Call:
+    """The call that built a live object. Raises NoConfigError as `config_of`."""
     record = record_of(obj)
     if record is None:
         raise NoConfigError(_unknown_text(obj))
     reading = _Reading(obj)
     root = reading.call(record, ())
     reading.report()
-    lowered = lower(root, defaults=defaults)
-    return lowered.content if as_dict else to_config(lowered)
+    assert isinstance(root, Call)
+    return root
 
 
 class _Reading:

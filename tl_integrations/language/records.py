@@ -48,6 +48,12 @@ def is_module(value: object) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def is_compiling() -> bool:
+    """Whether torch.compile is reading this code, which must then hold nothing that breaks its graph."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def takes_record(value: object) -> bool:
     """Whether a builder's result is a thing of its own: no scalar, tensor, array, class or importable
     function."""

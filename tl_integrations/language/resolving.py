@@ -9,15 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tl_integrations.errors import BuildError, UntrustedTargetError
-from tl_integrations.language.lowering import dotted
+from tl_integrations.language.keys import Path, dotted
 
 _KEY = r"\.*(?:[^\s${}:.\[\]]+|\[[^\s${}\[\]]+\])(?:\.[^\s${}:.\[\]]+|\[[^\s${}\[\]]+\])*"
 _WHOLE = re.compile(rf"\$\{{({_KEY}|\.+)\}}")
 _PART = re.compile(rf"(?<!\\)\$\{{({_KEY})\}}")
 _RESOLVER = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*:")
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
-
-Path = tuple[Any, ...]
 
 
 class Resolver:

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from tl_integrations.errors import TraceError
-from tl_integrations.language.lowering import dotted, to_plain
+from tl_integrations.language.keys import dotted
+from tl_integrations.language.lowering import to_plain
 
 _BARE = re.compile(r"[A-Za-z_/][\w/.-]*(?: [\w/.-]+)*", re.ASCII)
 _WORDS = frozenset("y n yes no on off true false null none nan inf ~".split())

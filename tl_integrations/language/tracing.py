@@ -21,6 +21,7 @@ from tl_integrations.language.defaults import MODES, DefaultsMode
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import Lowered, Sharing, lower, to_config
 from tl_integrations.language.nodes import Call, Node, Tree, call_site, place
+from tl_integrations.language.pinning import pinned
 from tl_integrations.language.targets import Target
 
 
@@ -64,7 +65,7 @@ def encode_call(
     hold."""
     target.path  # noqa: B018 - fails here, at the call, for what cannot be imported
     label = target.label
-    configs = {}
+    configs: dict[str, Tree] = {}
     if target.plan.takes_config:
         named, configs = _split_configs(target, named)
     args = [encoder.value(value, (label, index)) for index, value in enumerate(positional)]
@@ -207,6 +208,9 @@ def _run(thunk: Callable[[], Any], strict: bool, defaults: DefaultsMode, sharing
     if root is _EXECUTED:
         return result
     lowered = lower(root, sharing=sharing, defaults=defaults)
+    if defaults != "omit" and lowered.spliced:
+        lowered.content, unpinned = pinned(lowered.content)
+        lowered.unpinned = sorted({*lowered.unpinned, *unpinned})
     _report_orphans(tape, lowered)
     return lowered
 
@@ -301,7 +305,7 @@ def _first_call(thunk: Any) -> str | None:
     for name in code.co_names:
         found = thunk.__globals__.get(name)
         if callable(found) and not hasattr(found, "_tl_target"):
-            return name
+            return str(name)
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tl_integrations.errors import BuildError, UntrustedTargetError
 from tl_integrations.language.denials import denial
-from tl_integrations.language.lowering import dotted
+from tl_integrations.language.keys import dotted
 from tl_integrations.language.paths import load
 from tl_integrations.language.targets import real_name, trusted
 
@@ -109,6 +109,10 @@ class Policy:
                     raise _located(error, mention) from error
         _raise([(m, why) for m in mentions if (why := self._refuse_found(m, found))])
         return found
+
+    def admits(self, name: str) -> bool:
+        """Whether a target of this name may be imported at all."""
+        return self._refuse_name(Mention(path=(), name=name, called=True)) is None
 
     def allows_resolver(self, name: str) -> bool:
         """Whether `${name:...}` may be evaluated."""

@@ -3,6 +3,6 @@
 The standard library's come with the language; those of torch, NumPy and OmegaConf with the first such value.
 """
 
-from tl_integrations.language.recipes import records, references, stdlib
+from tl_integrations.language.recipes import live, records, references, stdlib
 
-__all__ = ["records", "references", "stdlib"]
+__all__ = ["live", "records", "references", "stdlib"]

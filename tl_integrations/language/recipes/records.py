@@ -58,6 +58,8 @@ def _attrs(value: Any, encoder: Encoder, where: Where) -> Encoded:
 
 
 def _record(kind: type) -> Any:
+    if any(base.__module__ == "torch.nn.modules.module" for base in kind.__mro__):
+        return None
     if "__dataclass_fields__" in _attributes(kind) and "__init__" in _attributes(kind):
         return _dataclass
     if "__attrs_attrs__" in kind.__dict__:

@@ -66,15 +66,12 @@ def _bound(value: Any, encoder: Encoder, where: Where) -> Encoded:
 
 add_kind(_is_class)
 add_kind(_is_ufunc)
-for _kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType):
-    add_recipe(_kind, by_path)
-for _kind in (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.MethodWrapperType,
-):
-    add_recipe(_kind, _bound)
+add_recipe(types.BuiltinFunctionType, by_path)
+add_recipe(types.MethodType, by_path)
+add_recipe(types.MethodDescriptorType, _bound)
+add_recipe(types.WrapperDescriptorType, _bound)
+add_recipe(types.ClassMethodDescriptorType, _bound)
+add_recipe(types.MethodWrapperType, _bound)
 add_recipe(types.ModuleType, _module)
 add_recipe(functools.partial, _partial)
 add_recipe(types.GenericAlias, _generic)

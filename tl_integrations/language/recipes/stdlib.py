@@ -12,6 +12,7 @@ from typing import Any
 
 from tl_integrations.language.encoding import Encoded, Encoder, Opaque, Where, add_kind, add_recipe, pairs
 from tl_integrations.language.recipes.references import reference, target_path
+from tl_integrations.language.targets import trusted
 
 
 def _sequence(target: str) -> Any:
@@ -138,7 +139,8 @@ def _member(value: enum.Enum, encoder: Encoder, where: Where) -> Encoded:
     kind = type(value)
     path = target_path(kind)
     if value.name is not None and kind.__members__.get(value.name) is value:
-        return {"_target_": "hydra.utils.get_object", "path": f"{path}.{value.name}"}
+        trusted.add(f"{path}.{value.name}")
+        return reference(f"{path}.{value.name}")
     return {"_target_": path, "_args_": [encoder.value(value.value, where)]}
 
 
