@@ -7,7 +7,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from tl_integrations.capture.oplog import TENSOR, OpLine, PlainValue
+from tl_integrations.capture.oplog import OpLine, PlainValue, is_tensor
 
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
@@ -42,7 +42,7 @@ def func_config(line: OpLine, lines: Sequence[OpLine]) -> dict[str, PlainValue]:
 
 
 def _is_tensor(value: PlainValue) -> bool:
-    return value == TENSOR or (isinstance(value, tuple) and any(_is_tensor(v) for v in value))
+    return is_tensor(value) or (isinstance(value, tuple) and any(_is_tensor(v) for v in value))
 
 
 def _sizes(line: OpLine, lines: Sequence[OpLine]) -> dict[str, PlainValue]:

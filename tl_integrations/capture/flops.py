@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from tl_integrations.capture.oplog import TENSOR, OpLine, PlainValue
+from tl_integrations.capture.oplog import OpLine, PlainValue, is_tensor
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -80,7 +80,7 @@ def _formula_name(func_name: str) -> str:
 def _filled(value: PlainValue, shapes: Iterator[TensorShape]) -> object:
     if isinstance(value, tuple):
         return tuple([_filled(v, shapes) for v in value])
-    return next(shapes, None) if value == TENSOR else value
+    return next(shapes, None) if is_tensor(value) else value
 
 
 def _contraction(macs: int, bias: int = 0) -> Cost:

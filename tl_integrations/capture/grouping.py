@@ -14,9 +14,10 @@ A layer of one op has one pass. Nothing here looks at values, and sources and ou
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import count
 
-from tl_integrations.capture.oplog import GraphLog, OpLine
+from tl_integrations.capture.oplog import GraphLog
 
 _WORK_PER_OP = 64
 """Comparisons per op that the search for repeating stretches may take: irregular graphs stay linear."""
@@ -27,7 +28,7 @@ def layer_leaders(log: GraphLog) -> list[int]:
     leaders = list(range(len(log.lines)))
     ops = _Ops(log)
     _join_equal_keys(ops)
-    for start, end, period in _loops(ops.alignments):
+    for start, end, period in _loops(ops.sites):
         _join_loop(ops, _without_approach(ops, start, end, period), end, period)
     _join_followers(ops)
     for place, line in enumerate(ops.numbers):
@@ -44,15 +45,18 @@ def layer_labels(log: GraphLog) -> tuple[list[str], list[int]]:
     """
     labels: list[str] = []
     passes: list[int] = []
-    counts: dict[str, int] = defaultdict(int)
+    counts: dict[Hashable, int] = defaultdict(int)
     done: dict[int, int] = {}
     layer_count = 0
     for index, (line, leader) in enumerate(zip(log.lines, layer_leaders(log), strict=True)):
-        done[leader] = done.get(leader, 0) + 1
-        passes.append(done[leader])
         if leader != index:
+            done[leader] += 1
+            passes.append(done[leader])
             labels.append(labels[leader])
-        elif line.kind == "parameter":
+            continue
+        done[leader] = 1
+        passes.append(1)
+        if line.kind == "parameter":
             labels.append("")
         elif line.kind != "op":
             kind = "buffer" if line.kind == "constant" else line.kind
@@ -60,13 +64,13 @@ def layer_labels(log: GraphLog) -> tuple[list[str], list[int]]:
             labels.append(f"{kind}_{counts[kind]}")
         else:
             layer_count += 1
-            counts[f"op {line.type}"] += 1
-            labels.append(f"{line.type}_{counts[f'op {line.type}']}_{layer_count}")
+            counts["op", line.type] += 1
+            labels.append(f"{line.type}_{counts['op', line.type]}_{layer_count}")
     return labels, passes
 
 
 class _Ops:
-    """The ops of a log by place (0, 1, ...), with what the rules compare, and a union-find over them."""
+    """The ops of a log by place (0, 1, ...), with what the rules compare as numbers, and a union-find."""
 
     def __init__(self, log: GraphLog) -> None:
         lines, modules = log.lines, log.modules
@@ -75,13 +79,17 @@ class _Ops:
         for place, number in enumerate(self.numbers):
             places[number] = place
         ops = [lines[n] for n in self.numbers]
+        is_parameter = [line.kind == "parameter" for line in lines]
+        addresses = [call.address for call in modules] or [""]
         self.parents = [tuple([places[r] for r in op.reads]) for op in ops]
-        self.parameters = [_parameters(op, lines) for op in ops]
-        sites = [(op.func_name, modules[op.call].address if modules else "", op.path) for op in ops]
-        self.alignments = _numbered([(*site, p) for site, p in zip(sites, self.parameters)])
-        self.signatures = [(site, op.args, op.kwargs) for site, op in zip(sites, ops)]
+        self.parameters = [tuple([r for r in op.reads if is_parameter[r]]) for op in ops]
         self.calls = [op.call for op in ops]
-        self.shapes = [(op.shape, op.dtype) for op in ops]
+        sites = [(op.func_name, addresses[op.call], op.path, p) for op, p in zip(ops, self.parameters)]
+        self.sites = _numbered(sites)
+        self.forms = _numbered(
+            [(s, op.args, op.kwargs, op.shape, op.dtype) for s, op in zip(self.sites, ops)]
+        )
+        self.settings = [(op.args, op.kwargs) for op in ops]
         self.leaders = list(range(len(ops)))
 
     def leader(self, place: int) -> int:
@@ -92,27 +100,24 @@ class _Ops:
 
     def join(self, a: int, b: int) -> None:
         a, b = self.leader(a), self.leader(b)
-        self.leaders[max(a, b)] = min(a, b)
-
-    def same(self, a: int, b: int) -> bool:
-        return self.shapes[a] == self.shapes[b] and self.signatures[a] == self.signatures[b]
-
-
-def _parameters(op: OpLine, lines: Sequence[OpLine]) -> tuple[int, ...]:
-    return tuple([r for r in op.reads if lines[r].kind == "parameter"])
+        if a < b:
+            self.leaders[b] = a
+        else:
+            self.leaders[a] = b
 
 
-def _numbered(keys: Sequence[Hashable]) -> list[int]:
-    """Equal keys as equal small numbers, so that the search compares integers."""
+def _numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Equal keys as equal small numbers, so that the searches compare integers."""
     numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
+    number = numbers.setdefault
+    return [number(key, len(numbers)) for key in keys]
 
 
 def _join_equal_keys(ops: _Ops) -> None:
     first: dict[Hashable, int] = {}
     for place, parameters in enumerate(ops.parameters):
         if parameters:
-            ops.join(first.setdefault((ops.signatures[place], parameters), place), place)
+            ops.join(first.setdefault((ops.sites[place], ops.settings[place]), place), place)
 
 
 def _loops(keys: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -163,7 +168,7 @@ def _join_loop(ops: _Ops, start: int, end: int, period: int) -> None:
         return
     for place in range(start + period, end):
         earlier = place - period
-        if ops.same(earlier, place) and _read_alike(ops, earlier, place, start, period):
+        if ops.forms[earlier] == ops.forms[place] and _read_alike(ops, earlier, place, start, period):
             ops.join(earlier, place)
 
 
@@ -190,13 +195,44 @@ def _read_alike(ops: _Ops, earlier: int, later: int, start: int, period: int) ->
 
 
 def _join_followers(ops: _Ops) -> None:
+    """Rule 3. Only what lies behind a layer of several passes can follow: in most models that is nothing."""
+    leader = ops.leader
+    members: dict[int, list[int]] = defaultdict(list)
+    for place in range(len(ops.leaders)):
+        members[leader(place)].append(place)
+    repeats = [len(members[leader(place)]) > 1 for place in range(len(ops.leaders))]
+    readings: dict[int, set[tuple[int, ...]]] = {}
     first: dict[Hashable, int] = {}
-    twins: dict[Hashable, int] = defaultdict(int)
     for place, parents in enumerate(ops.parents):
-        if ops.parameters[place] or not parents:
+        if ops.parameters[place] or not any([p >= 0 and repeats[p] for p in parents]):
             continue
-        what = (ops.signatures[place], ops.shapes[place])
-        twins[what, parents] += 1
-        roots = tuple([ops.leader(p) if p >= 0 else p for p in parents])
-        key = (what, roots, twins[what, parents])
-        ops.join(first.setdefault(key, place), place)
+        own = members[leader(place)]
+        if len(own) > 2 and place > own[1]:
+            continue  # The first passes of a loop speak for all of them.
+        repeats[place] = True
+        roots = tuple([leader(p) if p >= 0 else p for p in parents])
+        _follow(ops, place, (ops.forms[place], roots), first, readings, members)
+
+
+def _follow(
+    ops: _Ops,
+    place: int,
+    key: Hashable,
+    first: dict[Hashable, int],
+    readings: dict[int, set[tuple[int, ...]]],
+    members: dict[int, list[int]],
+) -> None:
+    """Join the layer of an op with this key, or be its first.
+
+    Two ops that read the very same tensors are twins within one pass, never two passes: a twin goes on to the
+    next layer with its key.
+    """
+    for twin in count():
+        other = ops.leader(first.setdefault((key, twin), place))
+        if other == ops.leader(place):
+            return
+        read = readings.setdefault(other, {ops.parents[m] for m in members[other]})
+        if ops.parents[place] not in read:
+            read.add(ops.parents[place])
+            ops.join(other, place)
+            return

@@ -23,18 +23,23 @@ LineKind = Literal["input", "parameter", "buffer", "constant", "op", "output"]
 KINDS: tuple[LineKind, ...] = ("input", "parameter", "buffer", "constant", "op", "output")
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(str):
     """An argument that is written as source text: a dtype, a device, a slice, or an object's bounded repr."""
 
-    text: str
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return self.text
+        return str(self)
 
 
 TENSOR = Code("Tensor")
 """Stands in an op's arguments where a tensor was; `OpLine.reads` says which, in the same order."""
+
+
+def is_tensor(value: object) -> bool:
+    """Whether an argument stands for a tensor; a literal text of the same letters does not."""
+    return value is TENSOR or (isinstance(value, Code) and value == TENSOR)
+
 
 PlainValue: TypeAlias = "bool | int | float | str | Code | tuple[PlainValue, ...] | None"
 
@@ -153,7 +158,7 @@ def to_plain(value: PlainValue) -> Any:
     if isinstance(value, tuple):
         return [to_plain(v) for v in value]
     if isinstance(value, Code):
-        return {"code": value.text}
+        return {"code": str(value)}
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return {"float": repr(value)}
     return value
