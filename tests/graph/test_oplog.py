@@ -102,6 +102,8 @@ def test_not_finite_numbers_survive_json() -> None:
         {"kwargs": [["a"]]},
         {"args": [{"exec": "x"}]},
         {"inplace": 1},
+        {"dtype": "load"},
+        {"dtype": "float33"},
     ],
     ids=str,
 )

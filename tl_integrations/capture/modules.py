@@ -50,7 +50,8 @@ class ModuleCall:
     @property
     def outputs(self) -> tuple[Op, ...]:
         """The ops whose tensors it returned, leaf by leaf."""
-        return tuple(Op(self._structure, self._records, line) for line in self._facts.outputs)
+        lines = self._facts.outputs if self._index else self._structure.returned
+        return tuple(Op(self._structure, self._records, line) for line in lines)
 
     @property
     def _facts(self) -> ModuleLine:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import torch
 from xxhash import xxh3_128_hexdigest
 
 LineKind = Literal["input", "parameter", "buffer", "constant", "op", "output"]
@@ -222,6 +223,8 @@ def _read_op(row: Mapping[str, Any]) -> OpLine:
     read = _read_fields(row, OpLine._field_defaults)
     if read.get("kind", "op") not in KINDS:
         raise ValueError(f"A graph's line has the role {read['kind']!r}; known are {', '.join(KINDS)}.")
+    if not isinstance(getattr(torch, read.get("dtype", "float32"), None), torch.dtype):
+        raise ValueError(f"A graph's line has the dtype {read['dtype']!r}, which torch does not know.")
     return OpLine(**read)
 
 
@@ -231,7 +234,7 @@ def _read_module(row: Mapping[str, Any]) -> ModuleLine:
 
 def _check_references(ops: Sequence[OpLine], calls: Sequence[ModuleLine]) -> None:
     for i, line in enumerate(ops):
-        if any(r >= i for r in line.reads) or not 0 <= line.call < max(len(calls), 1) or line.first > i:
+        if any(r >= i for r in line.reads) or not 0 <= line.call < len(calls) or line.first > i:
             raise ValueError(f"Line {i} of a graph points to a line that is not before it.")
     for i, call in enumerate(calls):
         if not -1 <= call.parent < i or any(o >= len(ops) for o in call.outputs):

@@ -1,6 +1,7 @@
 """Views on a traced graph: `Op` is one tensor of the forward, `Layer` is all passes of one op."""
 
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -142,7 +143,7 @@ class Op:
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype = getattr(torch, self._facts.dtype.removeprefix("torch."))
+        dtype = getattr(torch, self._facts.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
@@ -399,7 +400,7 @@ def _read_source(line: OpLine, structure: Structure) -> str | None:
         return None
     try:
         found = os.stat(line.file)
-        if (found.st_mtime_ns, found.st_size) != stamp:
+        if not stat.S_ISREG(found.st_mode) or (found.st_mtime_ns, found.st_size) != stamp:
             return None
         with open(line.file, encoding="utf-8") as file:
             return next((text.strip() for number, text in enumerate(file, 1) if number == line.line), None)

@@ -111,6 +111,11 @@ class Structure:
         return ends
 
     @cached_property
+    def returned(self) -> list[int]:
+        """What the model returned, leaf by leaf: the lines that its outputs read."""
+        return [read for line in self.lines if line.kind == "output" for read in line.reads]
+
+    @cached_property
     def files(self) -> dict[str, tuple[int, int]]:
         """Source files with their modification time in ns and size at capture."""
         root = self.log.modules[0] if self.log.modules else None
