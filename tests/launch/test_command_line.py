@@ -180,3 +180,8 @@ def test_a_broken_entry_point_fails_only_when_chosen(tmp_path: Path, installed_p
     assert "'model/gone'" in said
     assert "zoo:gone" in said
     assert "Traceback" not in said
+
+
+def test_an_argument_without_default_must_be_given_at_launch(tmp_path: Path) -> None:
+    assert "classes: ???" in run_app(tmp_path, "+head=linear", "--cfg", "job")
+    assert "classes: 7" in run_app(tmp_path, "+head=linear", "head.classes=7", "--cfg", "job")

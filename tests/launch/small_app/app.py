@@ -12,6 +12,8 @@ ConfigStore.instance().store(
 
 @hydra.main(version_base=None, config_name="config")
 def main(cfg: DictConfig) -> None:
+    if cfg.seed < 0:
+        raise ValueError("a seed is not negative")
     print(hydra.utils.instantiate(cfg.model), hydra.utils.instantiate(cfg.optimizer), f"seed={cfg.seed}")
 
 
