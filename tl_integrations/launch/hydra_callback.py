@@ -45,7 +45,7 @@ class SnapshotCallback(Callback):
         with failure_noted(folder):
             tree, unpinned = pinned(task_part(config))
             text = to_yaml(tree)
-            # As text: reading the items would resolve an `${oc.env:...}` that was written on the command line.
+            # As text: reading the items would resolve an `${oc.env:...}` written on the command line.
             overrides: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
             facts = provenance(text, overrides, Path(config.hydra.runtime.cwd))
             write_whole(folder / "resolved.yaml", text)
