@@ -1,7 +1,12 @@
 """Options of a capture, grouped by the object that needs them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 LookbackPayloadPolicy = Literal["metadata_only", "detached_raw", "grad_connected"]
 
@@ -44,3 +49,17 @@ class ReportOptions:
     """Draw layers by steps, one image per statistic, as the run grows and when it ends."""
     images: tuple[str, ...] = ()
     """Globs of layers whose feature maps are drawn at each captured step; their tensors are kept for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSpec:
+    """How one tensor is kept; a predicate may return it in place of True."""
+
+    save_out: bool = True
+    """Keep the tensor; False keeps a record without it."""
+    keep_grad: bool = False
+    """Keep it on the autograd graph, as a copy that gradients can flow through."""
+    dtype: torch.dtype | None = None
+    """Cast the kept copy."""
+    device: torch.device | str | None = None
+    """Move the kept copy."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from tl_integrations.errors import PayloadUnavailableError
 
 Kind = Literal["op", "module", "input", "buffer"]
+Io = Literal["output", "input", "gradient", "parameter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,14 @@ class Event:
     """Normalised function name, such as `add`; empty for a module."""
     label: str = ""
     """Short label, such as `relu_1`: the type and its k-th occurrence; empty where ops are not counted."""
+    final_label: str | None = None
+    """Final label, such as `relu_1_2`; known only after the forward, and only where the graph is logged."""
     address: str = ""
     """Innermost module, `""` for the root."""
-    aliases: tuple[str, ...] = ()
-    """Every address of that module, when it has several."""
     module_type: str = ""
     """Class name of that module."""
     modules: tuple[str, ...] = ()
-    """Module calls around it, outermost first, such as `("encoder:1", "encoder.0:1")`."""
+    """Module calls it happened in, outermost first, such as `("encoder:1", "encoder.0:1")`."""
     pass_index: int = 1
     """k-th call of the innermost module within this run, 1-based."""
     path: str = ""
@@ -141,13 +142,14 @@ class Record:
     address: str = ""
     """Innermost module, `""` for the root; for a module's output that module."""
     modules: tuple[str, ...] = ()
-    """Module calls around it, outermost first, such as `("encoder:1", "encoder.0:1")`."""
+    """Module calls it happened in, outermost first, such as `("encoder:1", "encoder.0:1")`; a module's
+    output happens in that module."""
     pass_index: int = 1
     """k-th call of that module or layer within one run, 1-based."""
     path: str = ""
     """Which leaf of the output, such as `["h"][0]`; empty for a single tensor."""
-    io: Literal["input", "output"] = "output"
-    """`output`, or `input` for `module(address, io="input")`."""
+    io: Io = "output"
+    """`output`; `input` for `module(address, io="input")`; `gradient`, `parameter` for their statistics."""
     layer: str = ""
     """Name for tags and tables, unique within a run and the same on every step: the address (`:k` for a
     repeated call) and, where several ops of one module call are kept, the short label."""

@@ -112,9 +112,9 @@ class Recording:
         return self.outcome.reason if self.halted else None
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> list[int]:
         """The steps that have records, rising, each once."""
-        return tuple(sorted({step for step in self._table.column("step") if step is not None}))
+        return sorted({step for step in self._table.column("step") if step is not None})
 
     def at(self, step: int, stage: str | None = "train", microbatch: int | None = None) -> "Recording":
         """The records of one step.

@@ -1,0 +1,80 @@
+"""What a selector says of each function, worked out once and kept between forwards."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from tl_integrations.capture.effects import effects_of
+from tl_integrations.capture.labels import function_name, qualified_name, type_of
+from tl_integrations.capture.selector import FunctionSubject, Selector
+from tl_integrations.capture.selectors import Func, Where
+
+_MOST_TABLES = 64
+
+
+class Entry:
+    """One function as the hot path needs it; plain attributes, since each is read at every call."""
+
+    __slots__ = (
+        "decision",
+        "func_name",
+        "inplace_position",
+        "is_op",
+        "qualified_name",
+        "risky",
+        "touches_from",
+        "type",
+        "wanted",
+    )
+
+    def __init__(self, func: Callable[..., Any], selector: Selector) -> None:
+        effects = effects_of(func)
+        self.func_name = function_name(func)
+        self.type = type_of(self.func_name)
+        self.qualified_name = qualified_name(func)
+        self.is_op = effects.is_op
+        self.touches_from = effects.touches_from
+        self.inplace_position = effects.inplace_position
+        self.risky = effects.touches_from >= 0 or effects.inplace_position >= 0
+        settled = selector.settle(FunctionSubject(self.func_name, self.type)) if self.is_op else False
+        self.decision: Selector | bool = settled
+        # A function that is not kept is still counted where another of its type is: labels number both.
+        self.wanted = settled is not False or (self.is_op and _counts(selector, self.type))
+
+
+def _counts(selector: Selector, type_name: str) -> bool:
+    return any(isinstance(part, Func) and type_of(part.name) == type_name for part in selector.parts())
+
+
+class DecisionTable:
+    """Entries of the functions that were met so far."""
+
+    __slots__ = ("entries", "selector")
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.entries: dict[Callable[..., Any], Entry] = {}
+
+    def learn(self, func: Callable[..., Any]) -> Entry:
+        """The entry of a function that is met for the first time."""
+        entry = self.entries[func] = Entry(func, self.selector)
+        return entry
+
+
+_TABLES: OrderedDict[Selector, DecisionTable] = OrderedDict()
+
+
+def table_for(selector: Selector) -> DecisionTable:
+    """The table of a bound selector.
+
+    Tables are shared between recorders, except where a selector holds a user's function: keeping that alive
+    could keep a model alive.
+    """
+    if any(isinstance(part, Where) for part in selector.parts()):
+        return DecisionTable(selector)
+    table = _TABLES.get(selector)
+    if table is None:
+        table = _TABLES[selector] = DecisionTable(selector)
+        while len(_TABLES) > _MOST_TABLES:
+            _TABLES.popitem(last=False)
+    return table

@@ -1,0 +1,106 @@
+"""What a torch function does beside its result: nothing, write into an argument, hand out its memory."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tl_integrations.capture.labels import function_name
+
+_OP_PROPERTIES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
+_NOT_OPS = frozenset(
+    """
+    size dim stride numel nelement ndimension is_contiguous storage_offset element_size data_ptr storage
+    untyped_storage _typed_storage get_device item tolist numpy __array__ __dlpack__ __dlpack_device__
+    backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ __len__ __repr__
+    __hash__     __format__ __bool__ __int__ __float__ __index__ __complex__ __contains__ __deepcopy__ __reduce_ex__
+    __reduce__ __setstate__ is_same_size share_memory_ set_ record_stream sym_size _to_python has_names
+    """.split()
+)
+_ESCAPES = frozenset(
+    """
+    data numpy __array__ __dlpack__ data_ptr untyped_storage storage _typed_storage share_memory_ set_ resize_
+    __cuda_array_interface__ __array_interface__ const_data_ptr mutable_data_ptr _storage __reduce_ex__
+    """.split()
+)
+_INPLACE_OPERATORS = frozenset(
+    f"__i{name}__"
+    for name in "add sub mul div truediv floordiv mod and or xor pow lshift rshift matmul".split()
+)
+# Functions that write, though their operator schema does not say so: running statistics, renormalised weights
+# and noise, never their first argument.
+_HIDDEN_WRITES = frozenset(
+    """
+    batch_norm instance_norm native_batch_norm cudnn_batch_norm miopen_batch_norm embedding embedding_bag
+    rrelu_with_noise _embedding_bag fused_moving_avg_obs_fake_quant _fused_moving_avg_obs_fq_helper
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What is known of a function before it runs."""
+
+    is_op: bool
+    """Its result is an activation; properties such as `shape` and conversions such as `item` are not."""
+    touches_from: int
+    """Position from which on it writes into its arguments or hands out their memory; -1: it does neither."""
+    inplace_position: int
+    """Position of its parameter `inplace`, or -1."""
+
+
+@lru_cache(maxsize=4096)
+def effects_of(func: Callable[..., Any]) -> Effects:
+    """Classify a function by its name, its signature and its operator schemas; once per process."""
+    raw = getattr(func, "__name__", "")
+    name = function_name(func)
+    is_op = name in _OP_PROPERTIES if raw == "__get__" else raw not in ("__set__", "__delete__")
+    is_op = is_op and name not in _NOT_OPS and not name.startswith("is_")
+    touches = name in _ESCAPES or raw == "__set__" or _writes(name)
+    touches_from = 0 if touches else (1 if name in _HIDDEN_WRITES else -1)
+    return Effects(is_op=is_op, touches_from=touches_from, inplace_position=_inplace_position(func))
+
+
+def _writes(name: str) -> bool:
+    if name in _INPLACE_OPERATORS or name == "__setitem__":
+        return True
+    return (name.endswith("_") and not name.endswith("__")) or _schema_writes(name)
+
+
+def _schema_writes(name: str) -> bool:
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+    return any(
+        argument.alias_info is not None and argument.alias_info.is_write and not argument.kwarg_only
+        for schema in schemas
+        for argument in schema.arguments
+    )
+
+
+def _inplace_position(func: Callable[..., Any]) -> int:
+    try:
+        names = list(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        return -1
+    return names.index("inplace") if "inplace" in names else -1
+
+
+def asks_in_place(position: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Whether this call writes: `out=` was given, or `inplace` was."""
+    if kwargs and (kwargs.get("out") is not None or (position >= 0 and kwargs.get("inplace"))):
+        return True
+    return 0 <= position < len(args) and bool(args[position])
+
+
+def flat_tensors(values: Any) -> list[Tensor]:
+    """Tensors among call arguments, entering lists and tuples."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            found.extend(flat_tensors(value))
+    return found

@@ -1,0 +1,118 @@
+"""Events from what modules return and are given, through forward hooks on just the named modules.
+
+Hooks are registered last when arming, so they see what a user's own hook put in the output's place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from tl_integrations.capture.forward_wrappers import ForwardWrapper, called_by_module
+from tl_integrations.capture.leaves import tensor_leaves
+from tl_integrations.capture.module_tree import Node
+from tl_integrations.capture.run import Run
+from tl_integrations.capture.selector import Io, Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One module whose output or input is asked for."""
+
+    node: Node
+    io: Io
+    decision: Selector | bool
+    """What is left to ask of its events."""
+    stacked: bool
+    """A forward wrapper notes the calls of this module."""
+
+
+def attach(tap: Tap, run: Run) -> RemovableHandle:
+    """Register the tap's hook, last."""
+    module = tap.node.ref()
+    assert module is not None, "the tree was checked when arming"
+    if tap.io == "output":
+        return module.register_forward_hook(_output_hook(tap, run))
+    return module.register_forward_pre_hook(_input_hook(tap, run), with_kwargs=True)
+
+
+def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
+    calls = run.calls
+
+    def hook(module: nn.Module, args: Any, out: Any) -> None:
+        if calls.owner == get_ident() and not run.skipping:
+            offer_module(run, tap, _ended_call(run, tap), out)
+
+    return hook
+
+
+def _input_hook(tap: Tap, run: Run) -> Callable[..., None]:
+    calls = run.calls
+
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+        if calls.owner == get_ident() and not run.skipping:
+            # The wrapper notes the call right after its hooks ran; until then this one stands for it.
+            calls.calls.append((tap.node.index, calls.current))
+            try:
+                offer_module(run, tap, len(calls.calls) - 1, args if not kwargs else (*args, kwargs))
+            finally:
+                calls.calls.pop()
+                calls.forget(len(calls.calls))
+
+    return hook
+
+
+def _ended_call(run: Run, tap: Tap) -> int:
+    """The call that just returned."""
+    calls = run.calls
+    if not tap.stacked:
+        calls.calls.append((tap.node.index, 0))
+        return len(calls.calls) - 1
+    if tap.node.index == 0:
+        return 0
+    wanted = (tap.node.index, calls.current)
+    return next(c for c in range(len(calls.calls) - 1, -1, -1) if calls.calls[c] == wanted)
+
+
+class OutputWrapper(ForwardWrapper):
+    """Takes a module's output without a hook.
+
+    nn.Transformer leaves its fused path when a hook stands on a layer; a wrapper leaves it on.
+    """
+
+    __slots__ = ("run", "tap")
+    run: Run
+    tap: Tap
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        direct = not called_by_module(1)
+        out = self.forward(*args, **kwargs)
+        run = self.run
+        if run.calls.owner == get_ident() and not direct and not run.skipping:
+            offer_module(run, self.tap, _ended_call(run, self.tap), out)
+        return out
+
+
+def offer_module(run: Run, tap: Tap, call: int, value: Any) -> None:
+    """Ask the selector about each tensor of a module's output or input, and keep what it takes."""
+    current = run.calls.current
+    run.calls.current = call
+    try:
+        for index, (path, leaf) in enumerate(tensor_leaves(value)):
+            run.event_count += 1
+            named = {"kind": "module", "func_name": tap.node.class_name, "path": path}
+            where: dict[str, Any] = {**named, "output_index": index, "io": tap.io}
+            try:
+                verdict: Any = tap.decision
+                if isinstance(verdict, Selector):
+                    verdict = verdict(run.event(leaf, type_name="", label="", **where))
+                if verdict:
+                    line = None if run.line_of is None or tap.io == "input" else run.line_of(leaf)
+                    run.catch(leaf, verdict, None, None, short_label=None, line=line, **where)
+            except Exception as error:
+                run.on_error(error)
+    finally:
+        run.calls.current = current

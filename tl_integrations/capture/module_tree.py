@@ -1,0 +1,143 @@
+"""The names of a model's modules: addresses, aliases, and wrappers that have no name of their own.
+
+Trees are cached per model and hold it only weakly; a tree is checked against the model each time it is used,
+so modules that were added, removed or replaced are seen.
+"""
+
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from tl_integrations.errors import UnknownNameError, near_names
+
+_INNER = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+}
+_MOST_ALIASES = 8
+
+
+def inner_module(module: nn.Module) -> nn.Module | None:
+    """What a wrapper of torch.compile, DDP, FSDP or checkpointing wraps; None for any other module."""
+    name = _INNER.get(type(module).__name__)
+    return None if name is None else module._modules.get(name)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module that carries the names."""
+    while (inner := inner_module(module)) is not None:
+        module = inner
+    return module
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One module of a tree."""
+
+    ref: "weakref.ref[nn.Module]"
+    index: int
+    """Position in the tree; 0 is the root."""
+    class_name: str
+    addresses: list[str] = field(default_factory=list)
+    """Its names; the first is the one that records carry."""
+    opaque: bool = False
+    """A metric: what it computes is no activation."""
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+
+class ModuleTree:
+    """The modules of one model in registration order, each once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.nodes: list[Node] = []
+        self.by_address: dict[str, Node] = {}
+        self.compiled = False
+        """Some module runs through torch.compile."""
+        self._layout: list[tuple[weakref.ref[nn.Module], list[int]]] = []
+        by_id: dict[int, Node] = {}
+        laid: set[int] = set()
+        for address, module in _walk(model):
+            if id(module) not in laid:
+                laid.add(id(module))
+                self._layout.append((weakref.ref(module), [*map(id, module._modules.values())]))
+                self.compiled |= inner_module(module) is not None and hasattr(module, "_orig_mod")
+                self.compiled |= getattr(module, "_compiled_call_impl", None) is not None
+            if inner_module(module) is None:
+                self._name(by_id, address, module)
+
+    def _name(self, by_id: dict[int, Node], address: str, module: nn.Module) -> None:
+        node = by_id.get(id(module))
+        if node is None:
+            node = Node(weakref.ref(module), len(self.nodes), type(module).__name__)
+            node.opaque = type(module).__module__.split(".", 1)[0] == "torchmetrics"
+            by_id[id(module)] = node
+            self.nodes.append(node)
+        node.addresses.append(address)
+        self.by_address[address] = node
+
+    def fits(self) -> bool:
+        """Whether the model still has exactly these modules."""
+        for ref, child_ids in self._layout:
+            module = ref()
+            if module is None or [*map(id, module._modules.values())] != child_ids:
+                return False
+        return True
+
+    def find(self, address: str) -> Node:
+        """The module of that name.
+
+        Raises:
+            UnknownNameError: with the nearest names.
+        """
+        node = self.by_address.get(address)
+        if node is None:
+            raise UnknownNameError(
+                f"No module is named {address!r}. {near_names(address, self.by_address)}"
+                "List all with `[name for name, _ in model.named_modules()]`."
+            )
+        return node
+
+
+_TREES: "weakref.WeakKeyDictionary[nn.Module, ModuleTree]" = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def module_tree(model: nn.Module) -> ModuleTree:
+    """The model's tree, built again only when its modules changed."""
+    with _LOCK:
+        tree = _TREES.get(model)
+        if tree is None or not tree.fits():
+            tree = _TREES[model] = ModuleTree(model)
+        return tree
+
+
+def _walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every (address, module) pair, wrappers included under the address of what they wrap.
+
+    Iterative, since models may be nested deeper than the interpreter's stack; a module inside itself is
+    entered once, and a module with very many names is entered under the first few of them.
+    """
+    counts: dict[int, int] = {}
+    pending: list[tuple[str, nn.Module, frozenset[int]]] = [("", model, frozenset())]
+    while pending:
+        address, module, above = pending.pop()
+        counts[id(module)] = counts.get(id(module), 0) + 1
+        yield address, module
+        if counts[id(module)] > _MOST_ALIASES:
+            continue
+        inner, above = inner_module(module), above | {id(module)}
+        children = [
+            (address if child is inner else f"{address}.{name}" if address else name, child, above)
+            for name, child in module._modules.items()
+            if child is not None and id(child) not in above
+        ]
+        pending.extend(reversed(children))

@@ -1,0 +1,176 @@
+"""How a tensor is kept: as an alias that is copied before anything writes to it, or as a copy.
+
+An alias lives only while its forward is watched and, for recordings in memory, until it is first read.
+Before an op runs that may write into an argument, or that lets memory escape to code nobody sees, the aliases
+on that memory become copies. What slips past (a jitted function, another thread) has raised the tensor's
+version, and reading the payload is then an error, never another number.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from tl_integrations.capture.effects import flat_tensors
+from tl_integrations.errors import PayloadOverwrittenError, UnsupportedTensorError
+from tl_integrations.options import CaptureSpec
+
+_PLAIN = (Tensor, Parameter)
+_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+class KeptTensor:
+    """A payload in memory: owned, or an alias (`version` is set) that turns into a copy when first read."""
+
+    __slots__ = ("_lost", "_tensor", "_version")
+
+    def __init__(self, tensor: Tensor, version: int | None = None) -> None:
+        self._tensor = tensor
+        self._version = version
+        self._lost = False
+
+    @property
+    def nbytes(self) -> int:
+        return self._tensor.numel() * self._tensor.element_size()
+
+    @property
+    def is_alias(self) -> bool:
+        return self._version is not None
+
+    def own(self) -> None:
+        """Turn an alias into a copy; if its memory was written meanwhile, into nothing."""
+        if self._version is None:
+            return
+        # A storage that was resized to nothing would be read past its end.
+        tensor = self._tensor
+        shrunk = tensor.untyped_storage().nbytes() < _extent(tensor)
+        if shrunk or tensor._version != self._version:
+            self._lost, self._tensor = True, torch.empty(0, dtype=tensor.dtype)
+        else:
+            self._tensor = tensor.clone()
+        self._version = None
+
+    def read(self) -> Tensor:
+        self.own()
+        if self._lost:
+            raise PayloadOverwrittenError(
+                "The memory of this tensor was overwritten by something that the capture could not see "
+                "(a compiled or jitted function, another thread, or code after the forward). "
+                'Record with keep="clone".'
+            )
+        return self._tensor
+
+
+class Aliases:
+    """The aliases that live, by the storage they lie on."""
+
+    __slots__ = ("by_storage",)
+
+    def __init__(self) -> None:
+        self.by_storage: dict[int, list[KeptTensor]] = {}
+
+    def add(self, storage: int, kept: KeptTensor) -> None:
+        self.by_storage.setdefault(storage, []).append(kept)
+
+    def release(self, tensors: Iterable[Tensor]) -> None:
+        """Copy the aliases on these tensors' memory, which is about to change or to be handed out."""
+        for tensor in tensors:
+            kept = self.by_storage.pop(_storage_key(tensor), None)
+            for alias in kept or ():
+                alias.own()
+
+    def release_all(self) -> None:
+        """Copy every alias: its memory will be out of sight."""
+        for kept in self.by_storage.values():
+            for alias in kept:
+                alias.own()
+        self.by_storage.clear()
+
+
+def take(
+    out: Tensor, aliases: Aliases | None, args: Any, kwargs: Any, spec: CaptureSpec | None
+) -> KeptTensor | None:
+    """Keep a tensor that an op just returned.
+
+    Args:
+        out: The tensor.
+        aliases: Where an alias is noted; None makes copies only.
+        args: The op's arguments: a result on an argument's memory is copied at once.
+        kwargs: Its keyword arguments.
+        spec: How to keep it, when a predicate said so.
+    Returns: None for tensors without data (meta, fake) or that may not leave their transform (vmap).
+    """
+    if type(out) not in _PLAIN or spec is not None or out.layout is not torch.strided or out.is_meta:
+        return _take_unusual(out, spec)
+    if _is_functorch_wrapped(out):
+        return None
+    kept = out.detach()
+    if aliases is None or kept.is_inference():
+        return KeptTensor(_copied(kept))
+    storage = kept.untyped_storage()
+    # An alias pins the whole storage, so a small view of a large one is copied. Memory that cannot be resized
+    # belongs to someone else: numpy, a file, another process.
+    if storage.nbytes() > 2 * kept.numel() * kept.element_size() or not storage.resizable():
+        return KeptTensor(_copied(kept))
+    key: int = storage._cdata
+    for argument in flat_tensors(args) if not kwargs else flat_tensors((*args, *kwargs.values())):
+        if _storage_key(argument) == key:
+            return KeptTensor(_copied(kept))
+    alias = KeptTensor(kept, kept._version)
+    aliases.add(key, alias)
+    return alias
+
+
+def take_copy(out: Tensor) -> KeptTensor | None:
+    """Keep a copy of a tensor, whatever happens to its memory; None where there is no data to copy."""
+    return take(out, None, (), None, None)
+
+
+def _take_unusual(out: Tensor, spec: CaptureSpec | None) -> KeptTensor | None:
+    if spec is not None and not spec.save_out:
+        return None
+    if out.is_meta or type(out).__name__ == "FakeTensor" or _is_functorch_wrapped(out):
+        return None
+    if hasattr(out, "to_local") and hasattr(out, "placements"):
+        out = out.to_local()
+    if spec is not None and spec.keep_grad:
+        if not (out.is_floating_point() or out.is_complex()):
+            raise UnsupportedTensorError(
+                f"keep_grad=True needs a floating tensor; this one is {out.dtype}. Keep it without."
+            )
+        return KeptTensor(_cast(out.clone(), spec))
+    with torch._C.DisableTorchFunctionSubclass():
+        kept = out.detach()
+        if spec is not None and (spec.dtype is not None or spec.device is not None):
+            cast = _cast(kept, spec)
+            return KeptTensor(cast if cast is not kept else _copied(kept))
+        return KeptTensor(_copied(kept))
+
+
+def _cast(tensor: Tensor, spec: CaptureSpec) -> Tensor:
+    return tensor.to(device=spec.device or tensor.device, dtype=spec.dtype or tensor.dtype)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    if tensor.is_inference():
+        with torch.inference_mode(False):
+            return tensor.clone()
+    return tensor.clone()
+
+
+def _storage_key(tensor: Tensor) -> int:
+    try:
+        key: int = tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return 0
+    return key
+
+
+def _extent(tensor: Tensor) -> int:
+    """Bytes of storage that the tensor reaches into."""
+    if tensor.numel() == 0:
+        return 0
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    return int((last + 1) * tensor.element_size())

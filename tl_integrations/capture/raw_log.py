@@ -1,0 +1,139 @@
+"""What a forward did, as it happens: tuples appended by the hot path, made into a `GraphLog` when asked for.
+
+Tensors are known by `id`, and an id counts only while a weak reference to the same tensor is alive: ids are
+reused as soon as a tensor dies, and holding tensors to keep their ids would pin every activation.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from tl_integrations.capture.leaves import tensor_leaves
+from tl_integrations.capture.oplog import TENSOR, Code
+
+_SHOWN_AS_CODE = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    slice,
+    range,
+    complex,
+    bytes,
+    type(...),
+)
+_LONGEST_CODE = 200
+_PLAIN_LITERALS = frozenset({int, float, bool, str, type(None)})
+
+
+class RawLog:
+    """Lines in the order in which a forward met its tensors."""
+
+    __slots__ = ("call_outputs", "failing", "ids", "lines", "outputs", "sources")
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[Any, ...]] = []
+        """A source is `(kind, name, path, shape, dtype, device, requires_grad)`; an op is longer and begins
+        with its entry."""
+        self.ids: dict[int, tuple[int, ref[Tensor]]] = {}
+        self.sources: list[tuple[int, Tensor]] = []
+        """Sources whose names are not known yet, held until the forward ends."""
+        self.outputs: list[tuple[str, int, tuple[Any, ...]]] = []
+        self.call_outputs: dict[int, tuple[int, ...]] = {}
+        self.failing: tuple[str, str] | None = None
+        """Function and argument shapes of the call that raised."""
+
+    def line_of(self, tensor: Tensor) -> int | None:
+        """The line of a tensor that was met before."""
+        known = self.ids.get(id(tensor))
+        return known[0] if known is not None and known[1]() is tensor else None
+
+    def source(self, tensor: Tensor) -> int:
+        """The line of a tensor that no op here made: a parameter, a buffer or a constant."""
+        number = len(self.lines)
+        self.lines.append(("constant", "", "", *described(tensor)))
+        self.ids[id(tensor)] = (number, ref(tensor))
+        self.sources.append((number, tensor))
+        return number
+
+    def add_inputs(self, arguments: Mapping[str, Any]) -> None:
+        """The leaves of the model's arguments."""
+        for name, value in arguments.items():
+            for path, leaf in tensor_leaves(value):
+                if self.line_of(leaf) is None:
+                    self.ids[id(leaf)] = (len(self.lines), ref(leaf))
+                    self.lines.append(("input", name, path, *described(leaf)))
+
+    def add_outputs(self, out: Any) -> None:
+        """The leaves of what the model returned."""
+        for path, leaf in tensor_leaves(out):
+            number = self.line_of(leaf)
+            made = self.source(leaf) if number is None else number
+            self.outputs.append((path, made, described(leaf)))
+
+    def note_call(self, call: int, out: Any) -> None:
+        """The tensors that a module call returned."""
+        leaves = ((None, out),) if type(out) is Tensor else tensor_leaves(out)
+        found = (self.line_of(leaf) for _, leaf in leaves)
+        self.call_outputs[call] = tuple(number for number in found if number is not None)
+
+    def name_sources(self, names: Callable[[], Mapping[int, tuple[str, str, Tensor]]]) -> None:
+        """Give parameters and buffers their names, and let go of all sources.
+
+        Args:
+            names: Makes, for the ids of the model's parameters and buffers, kind, name and tensor.
+        """
+        known = names() if self.sources else {}
+        for number, tensor in self.sources:
+            found = known.get(id(tensor))
+            if found is not None and found[2] is tensor:
+                self.lines[number] = (found[0], found[1], "", *self.lines[number][3:])
+        self.sources.clear()
+        self.ids.clear()
+
+
+def described(tensor: Tensor) -> tuple[Any, ...]:
+    """Shape, dtype, device and requires_grad."""
+    return tuple(tensor.shape), tensor.dtype, tensor.device, tensor.requires_grad
+
+
+def literal(value: Any, reads: list[int], log: RawLog) -> Any:
+    """An argument that is no plain tensor, as a plain value; tensors inside it are added to `reads`."""
+    kind = type(value)
+    if kind in _PLAIN_LITERALS:
+        return value
+    if isinstance(value, Tensor):
+        number = log.line_of(value)
+        reads.append(log.source(value) if number is None else number)
+        return TENSOR
+    if isinstance(value, tuple | list):
+        return tuple(literal(item, reads, log) for item in value)
+    if isinstance(value, _SHOWN_AS_CODE):
+        return Code(repr(value)[:_LONGEST_CODE])
+    if isinstance(value, bool | int | float | str):
+        return value
+    return Code(f"<{kind.__name__}>")
+
+
+_INTERNAL: dict[CodeType, bool] = {}
+_HOMES = (torch.__path__[0], str(Path(__file__).parent))
+
+
+def calling_line() -> tuple[CodeType | None, int]:
+    """The nearest frame outside torch and this package."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        internal = _INTERNAL.get(code)
+        if internal is None:
+            internal = _INTERNAL[code] = code.co_filename.startswith(_HOMES)
+        if not internal:
+            return code, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None, 0

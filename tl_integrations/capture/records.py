@@ -1,0 +1,117 @@
+"""From what a run caught to records: names, passes, statistics."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tl_integrations.capture.events import Gradient, Histogram, Record
+from tl_integrations.capture.run import Catch, Run
+
+Numbers = tuple[dict[str, float], Histogram | None]
+
+
+def make_records(
+    run: Run,
+    *,
+    labels: Sequence[str] | None = None,
+    raw_labels: Sequence[str] | None = None,
+    passes: Sequence[int] | None = None,
+    numbers: Sequence[Numbers | None] | None = None,
+    gradients: Sequence[Gradient | None] | None = None,
+    forced_eager: bool = False,
+    counted: bool = True,
+) -> list[Record]:
+    """The records of a run that has ended, in capture order.
+
+    Args:
+        run: The run.
+        labels: Final label of each line of its graph, where one was logged.
+        raw_labels: Label in flight of each line.
+        passes: Pass of each line's layer.
+        numbers: Statistics and histogram of each catch.
+        gradients: Gradient of each catch.
+        forced_eager: A compiled model ran eagerly.
+        counted: Every op was seen, so that short labels are right.
+    """
+    layers = _layer_names(run)
+    made = []
+    for position, caught in enumerate(run.catches):
+        found = numbers[position] if numbers is not None else None
+        made.append(
+            Record(
+                moment=run.moment,
+                run_index=run.run_index,
+                kind=caught.kind,
+                **_labelled(run, caught, labels, raw_labels, passes, counted),
+                func_name=caught.func_name,
+                address=run.calls.path(caught.call).node.address,
+                modules=run.calls.path(caught.call).modules,
+                path=caught.path,
+                io=caught.io,
+                layer=layers[position],
+                line=caught.line,
+                shape=caught.shape,
+                dtype=caught.dtype,
+                device=caught.device,
+                requires_grad=caught.requires_grad,
+                forced_eager=forced_eager,
+                statistics=found[0] if found is not None else None,
+                histogram=found[1] if found is not None else None,
+                payload=caught.payload,
+                gradient=gradients[position] if gradients is not None else None,
+            )
+        )
+    return made
+
+
+def _labelled(
+    run: Run,
+    caught: Catch,
+    labels: Sequence[str] | None,
+    raw_labels: Sequence[str] | None,
+    passes: Sequence[int] | None,
+    counted: bool,
+) -> dict[str, Any]:
+    line = caught.line
+    own_pass = run.calls.path(caught.call).pass_index
+    if caught.kind == "module":
+        return {"pass_index": own_pass}
+    if line is None or labels is None or raw_labels is None or passes is None:
+        return {"short_label": caught.short_label if counted else None, "pass_index": own_pass}
+    short = raw_labels[line].rsplit("_", 2)[0]
+    return {
+        "label": labels[line],
+        "raw_label": raw_labels[line],
+        "short_label": short,
+        "pass_index": passes[line],
+    }
+
+
+def _layer_names(run: Run) -> list[str]:
+    """A name for each catch: its module call, and its op where that call has several."""
+    plain = [_module_name(run, caught) for caught in run.catches]
+    shared = Counter(plain)
+    names = [
+        name if name and shared[name] == 1 else _op_name(name, caught, position)
+        for position, (name, caught) in enumerate(zip(plain, run.catches))
+    ]
+    seen: Counter[str] = Counter()
+    for position, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[position] = f"{name}#{seen[name]}"
+    return names
+
+
+def _module_name(run: Run, caught: Catch) -> str:
+    path = run.calls.path(caught.call)
+    repeat = f":{path.pass_index}" if path.pass_index > 1 else ""
+    given = ".input" if caught.io == "input" else ""
+    return f"{path.node.address}{repeat}{given}{caught.path}"
+
+
+def _op_name(name: str, caught: Catch, position: int) -> str:
+    if caught.kind == "module":
+        return name or "root"
+    op = caught.short_label or f"{caught.func_name}_{position + 1}"
+    return f"{name}.{op}" if name else op
