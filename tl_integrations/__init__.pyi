@@ -1,5 +1,21 @@
 # The public names; the package loads each one when it is first used.
+from . import errors as errors
+from . import options as options
 from . import schedule as schedule
+from .capture.record import record as record
+from .capture.recorder import Recorder as Recorder
+from .capture.recording import Recording as Recording
+from .capture.selector_text import select as select
+from .capture.selectors import contains as contains
+from .capture.selectors import func as func
+from .capture.selectors import in_module as in_module
+from .capture.selectors import label as label
+from .capture.selectors import module as module
+from .capture.selectors import output as output
+from .capture.selectors import regex as regex
+from .capture.selectors import where as where
+from .capture.windows import followed_by as followed_by
+from .capture.windows import preceded_by as preceded_by
 from .reporting import compare as compare
 from .storage import load as load
 from .storage import to_disk as to_disk

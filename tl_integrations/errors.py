@@ -5,6 +5,7 @@
     │   ├── SelectorError (ValueError)             a selector's text or composition is wrong
     │   │   └── UnknownNameError (LookupError)     a selector names nothing that exists
     │   ├── PredicateError (TypeError)             a user's predicate returned something else than it may
+    │   ├── OptionError (ValueError)               an option has a value that it cannot have
     │   ├── RecorderStateError (RuntimeError)      a recorder was used out of order
     │   ├── RecordLookupError (KeyError)           no record under that key
     │   │   └── AmbiguousRecordError               several records under a key that must name one
@@ -60,7 +61,24 @@ class UnknownNameError(SelectorError, LookupError):
 
 
 class PredicateError(CaptureError, TypeError):
-    """A predicate returned something else than a bool, a CaptureSpec or None."""
+    """A predicate raised, or returned something else than a bool, a CaptureSpec or None.
+
+    Attributes:
+        failures: The exceptions, in the order in which they came, up to `max_predicate_failures`.
+        total_count: How many there were.
+    """
+
+    failures: tuple[Exception, ...] = ()
+    total_count: int = 0
+
+    @property
+    def overflow(self) -> bool:
+        """Whether there were more than `failures` holds."""
+        return self.total_count > len(self.failures)
+
+
+class OptionError(CaptureError, ValueError):
+    """An option has a value that it cannot have."""
 
 
 class RecorderStateError(CaptureError, RuntimeError):

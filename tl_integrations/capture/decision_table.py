@@ -27,7 +27,7 @@ class Entry:
         "wanted",
     )
 
-    def __init__(self, func: Callable[..., Any], selector: Selector) -> None:
+    def __init__(self, func: Callable[..., Any], selector: Selector, every: bool) -> None:
         effects = effects_of(func)
         self.func_name = function_name(func)
         self.type = type_of(self.func_name)
@@ -39,7 +39,7 @@ class Entry:
         settled = selector.settle(FunctionSubject(self.func_name, self.type)) if self.is_op else False
         self.decision: Selector | bool = settled
         # A function that is not kept is still counted where another of its type is: labels number both.
-        self.wanted = settled is not False or (self.is_op and _counts(selector, self.type))
+        self.wanted = settled is not False or (self.is_op and (every or _counts(selector, self.type)))
 
 
 def _counts(selector: Selector, type_name: str) -> bool:
@@ -47,17 +47,18 @@ def _counts(selector: Selector, type_name: str) -> bool:
 
 
 class DecisionTable:
-    """Entries of the functions that were met so far."""
+    """Entries of the functions that were met so far; `every` looks at all ops, whatever the selector says."""
 
-    __slots__ = ("entries", "selector")
+    __slots__ = ("entries", "every", "selector")
 
-    def __init__(self, selector: Selector) -> None:
+    def __init__(self, selector: Selector, *, every: bool = False) -> None:
         self.selector = selector
+        self.every = every
         self.entries: dict[Callable[..., Any], Entry] = {}
 
     def learn(self, func: Callable[..., Any]) -> Entry:
         """The entry of a function that is met for the first time."""
-        entry = self.entries[func] = Entry(func, self.selector)
+        entry = self.entries[func] = Entry(func, self.selector, self.every)
         return entry
 
 

@@ -14,11 +14,12 @@ from tl_integrations.capture.labels import function_name
 _OP_PROPERTIES = frozenset({"T", "mT", "H", "mH", "data", "real", "imag"})
 _NOT_OPS = frozenset(
     """
-    size dim stride numel nelement ndimension is_contiguous storage_offset element_size data_ptr storage
-    untyped_storage _typed_storage get_device item tolist numpy __array__ __dlpack__ __dlpack_device__
-    backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ __len__ __repr__
-    __hash__     __format__ __bool__ __int__ __float__ __index__ __complex__ __contains__ __deepcopy__ __reduce_ex__
-    __reduce__ __setstate__ is_same_size share_memory_ set_ record_stream sym_size _to_python has_names
+    size dim stride numel nelement ndimension is_contiguous storage_offset element_size data_ptr
+    storage untyped_storage _typed_storage get_device item tolist numpy __array__ __dlpack__
+    __dlpack_device__ backward register_hook register_post_accumulate_grad_hook retain_grad
+    requires_grad_ __len__ __repr__ __hash__ __format__ __bool__ __int__ __float__ __index__
+    __complex__ __contains__ __deepcopy__ __reduce_ex__ __reduce__ __setstate__ is_same_size
+    share_memory_ set_ record_stream sym_size _to_python has_names
     """.split()
 )
 _ESCAPES = frozenset(

@@ -111,7 +111,7 @@ class Payload(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Gradient:
     """What autograd delivered for one activation; filled during the user's backward."""
 

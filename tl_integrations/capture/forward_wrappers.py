@@ -20,9 +20,7 @@ _LOCK = threading.RLock()
 _NOTHING = object()
 
 
-_MODULE_CALLS = frozenset(
-    getattr(nn.Module, name).__code__ for name in ("_call_impl", "_slow_forward") if hasattr(nn.Module, name)
-)
+_CALLERS = frozenset({nn.Module._call_impl.__code__.co_filename, __file__})
 
 
 def called_by_module(depth: int) -> bool:
@@ -30,8 +28,7 @@ def called_by_module(depth: int) -> bool:
 
     A direct call of `module.forward(...)` is part of its caller, as it is for hooks.
     """
-    code = sys._getframe(depth + 1).f_code
-    return code in _MODULE_CALLS or code.co_filename == __file__
+    return sys._getframe(depth + 1).f_code.co_filename in _CALLERS
 
 
 class ForwardWrapper:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tl_integrations.capture.oplog import GraphLog
+
 FINAL_LABEL = re.compile(
     r"[a-z][a-z0-9]*_[1-9][0-9]*_[1-9][0-9]*(:[1-9][0-9]*)?|(input|output|buffer)_[1-9][0-9]*"
 )
@@ -52,6 +54,22 @@ def names_function(wanted: str, func_name: str, type_name: str) -> bool:
         return True
     exact = wanted.startswith("_") or wanted.endswith("_")
     return not exact and wanted.replace("_", "") == type_name
+
+
+def raw_labels(graph: GraphLog) -> list[str]:
+    """Label in flight of every line: type, k-th of that type, place among all lines that are no parameter."""
+    labels = []
+    counts: dict[str, int] = {}
+    place = 0
+    for line in graph.lines:
+        kind = line.type if line.kind == "op" else "buffer" if line.kind == "constant" else line.kind
+        if kind == "parameter":
+            labels.append("")
+            continue
+        place += 1
+        counts[kind] = counts.get(kind, 0) + 1
+        labels.append(f"{kind}_{counts[kind]}_{place}_raw")
+    return labels
 
 
 @lru_cache(maxsize=1)

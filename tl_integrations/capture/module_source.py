@@ -68,13 +68,15 @@ def _input_hook(tap: Tap, run: Run) -> Callable[..., None]:
 def _ended_call(run: Run, tap: Tap) -> int:
     """The call that just returned."""
     calls = run.calls
-    if not tap.stacked:
-        calls.calls.append((tap.node.index, 0))
-        return len(calls.calls) - 1
     if tap.node.index == 0:
         return 0
-    wanted = (tap.node.index, calls.current)
-    return next(c for c in range(len(calls.calls) - 1, -1, -1) if calls.calls[c] == wanted)
+    if tap.stacked:
+        wanted = (tap.node.index, calls.current)
+        for call in range(len(calls.calls) - 1, -1, -1):
+            if calls.calls[call] == wanted:
+                return call
+    calls.calls.append((tap.node.index, calls.current))
+    return len(calls.calls) - 1
 
 
 class OutputWrapper(ForwardWrapper):
@@ -110,8 +112,8 @@ def offer_module(run: Run, tap: Tap, call: int, value: Any) -> None:
                 if isinstance(verdict, Selector):
                     verdict = verdict(run.event(leaf, type_name="", label="", **where))
                 if verdict:
-                    line = None if run.line_of is None or tap.io == "input" else run.line_of(leaf)
-                    run.catch(leaf, verdict, None, None, short_label=None, line=line, **where)
+                    line = None if run.raw is None or tap.io == "input" else run.raw.line_of(leaf)
+                    run.catch(leaf, verdict, (), None, short_label=None, line=line, **where)
             except Exception as error:
                 run.on_error(error)
     finally:

@@ -21,6 +21,8 @@ _INNER = {
     "FullyShardedDataParallel": "_fsdp_wrapped_module",
 }
 _MOST_ALIASES = 8
+FUSED = (nn.TransformerEncoderLayer, nn.MultiheadAttention)
+"""Modules that compute by one kernel in evaluation, as long as nothing looks inside."""
 
 
 def inner_module(module: nn.Module) -> nn.Module | None:
@@ -62,6 +64,8 @@ class ModuleTree:
         self.by_address: dict[str, Node] = {}
         self.compiled = False
         """Some module runs through torch.compile."""
+        self.has_fused = False
+        """Some module may compute by one fused kernel."""
         self._layout: list[tuple[weakref.ref[nn.Module], list[int]]] = []
         by_id: dict[int, Node] = {}
         laid: set[int] = set()
@@ -81,6 +85,7 @@ class ModuleTree:
             node.opaque = type(module).__module__.split(".", 1)[0] == "torchmetrics"
             by_id[id(module)] = node
             self.nodes.append(node)
+            self.has_fused |= isinstance(module, FUSED)
         node.addresses.append(address)
         self.by_address[address] = node
 
@@ -91,6 +96,10 @@ class ModuleTree:
             if module is None or [*map(id, module._modules.values())] != child_ids:
                 return False
         return True
+
+    def aliases(self) -> dict[str, str]:
+        """Further names of modules, with the name that records carry."""
+        return {alias: node.address for node in self.nodes for alias in node.addresses[1:]}
 
     def find(self, address: str) -> Node:
         """The module of that name.

@@ -8,16 +8,13 @@ made from names alone: learning one from a first run would be wrong as soon as c
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from tl_integrations.capture.module_source import Tap
-from tl_integrations.capture.module_tree import ModuleTree, Node
+from tl_integrations.capture.module_tree import FUSED, ModuleTree, Node
 from tl_integrations.capture.selector import Io, ModuleSubject, Selector
 from tl_integrations.capture.selectors import Contains, Label, Regex
 from tl_integrations.capture.windows import uses_window
 from tl_integrations.errors import SelectorError
-
-_FUSED = (nn.TransformerEncoderLayer, nn.MultiheadAttention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +39,19 @@ class Plan:
         return self.functions and self.scope is None
 
 
-def make_plan(selector: Selector, tree: ModuleTree, *, graph: bool, names_modules: bool = True) -> Plan:
+def make_plan(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bool = False) -> Plan:
     """Plan for a bound selector.
 
+    Args:
+        selector: The selector.
+        tree: The model's modules.
+        graph: Every op is logged.
+        every_op: Every op is looked at for another reason.
     Raises:
         SelectorError: if nothing can answer to the selector.
     """
-    functions = graph or selector.takes_ops()
-    scope = None if graph or not functions or _needs_all_ops(selector) else _scope(selector, tree)
+    functions = graph or every_op or selector.takes_ops()
+    scope = None if graph or every_op or not functions or _needs_all_ops(selector) else _scope(selector, tree)
     asked = [(node, io) for node in tree.nodes for io in _IOS if selector.asks_for(ModuleSubject(node, io))]
     stacked = (
         _stacked(tree, scope)
@@ -103,7 +105,7 @@ def _stacked(tree: ModuleTree, scope: tuple[Node, ...] | None) -> tuple[Node, ..
 
 def _stays_fused(tap: Tap) -> bool:
     module = tap.node.ref()
-    return isinstance(module, _FUSED) and tap.io == "output" and not module._forward_hooks
+    return isinstance(module, FUSED) and tap.io == "output" and not module._forward_hooks
 
 
 def leaves_fused_path(plan: Plan, tree: ModuleTree) -> str | None:
@@ -113,7 +115,7 @@ def leaves_fused_path(plan: Plan, tree: ModuleTree) -> str | None:
     inside = {tap.node.address for tap in plan.taps}
     for node in tree.nodes:
         module = node.ref()
-        if isinstance(module, _FUSED) and not module.training:
+        if isinstance(module, FUSED) and not module.training:
             below = any(a == node.address or a.startswith(f"{node.address}.") for a in inside)
             if below or (plan.functions and _in_scope(plan, node)):
                 return node.address or type(module).__name__

@@ -7,7 +7,7 @@ reused as soon as a tensor dies, and holding tensors to keep their ids would pin
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
@@ -35,7 +35,7 @@ _PLAIN_LITERALS = frozenset({int, float, bool, str, type(None)})
 class RawLog:
     """Lines in the order in which a forward met its tensors."""
 
-    __slots__ = ("call_outputs", "failing", "ids", "lines", "outputs", "sources")
+    __slots__ = ("call_outputs", "failing", "ids", "lines", "on_source", "outputs", "sources")
 
     def __init__(self) -> None:
         self.lines: list[tuple[Any, ...]] = []
@@ -46,6 +46,8 @@ class RawLog:
         """Sources whose names are not known yet, held until the forward ends."""
         self.outputs: list[tuple[str, int, tuple[Any, ...]]] = []
         self.call_outputs: dict[int, tuple[int, ...]] = {}
+        self.on_source: Callable[[Tensor, int], None] | None = None
+        """Told of each source when an op first reads it."""
         self.failing: tuple[str, str] | None = None
         """Function and argument shapes of the call that raised."""
 
@@ -60,6 +62,8 @@ class RawLog:
         self.lines.append(("constant", "", "", *described(tensor)))
         self.ids[id(tensor)] = (number, ref(tensor))
         self.sources.append((number, tensor))
+        if self.on_source is not None:
+            self.on_source(tensor, number)
         return number
 
     def add_inputs(self, arguments: Mapping[str, Any]) -> None:
@@ -105,7 +109,7 @@ def described(tensor: Tensor) -> tuple[Any, ...]:
 
 def literal(value: Any, reads: list[int], log: RawLog) -> Any:
     """An argument that is no plain tensor, as a plain value; tensors inside it are added to `reads`."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind in _PLAIN_LITERALS:
         return value
     if isinstance(value, Tensor):
@@ -116,8 +120,6 @@ def literal(value: Any, reads: list[int], log: RawLog) -> Any:
         return tuple(literal(item, reads, log) for item in value)
     if isinstance(value, _SHOWN_AS_CODE):
         return Code(repr(value)[:_LONGEST_CODE])
-    if isinstance(value, bool | int | float | str):
-        return value
     return Code(f"<{kind.__name__}>")
 
 
@@ -127,7 +129,7 @@ _HOMES = (torch.__path__[0], str(Path(__file__).parent))
 
 def calling_line() -> tuple[CodeType | None, int]:
     """The nearest frame outside torch and this package."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         internal = _INTERNAL.get(code)
@@ -135,5 +137,5 @@ def calling_line() -> tuple[CodeType | None, int]:
             internal = _INTERNAL[code] = code.co_filename.startswith(_HOMES)
         if not internal:
             return code, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None, 0

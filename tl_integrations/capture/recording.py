@@ -4,11 +4,22 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from torch import Tensor
+
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.failure import Failure
 from tl_integrations.capture.lookup import find_rows, no_record
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import Outcome, RecordTable
-from tl_integrations.errors import AmbiguousRecordError, RecordLookupError
+from tl_integrations.capture.records import event_of
+from tl_integrations.capture.selector import Selector
+from tl_integrations.capture.selector_text import as_selector
+from tl_integrations.errors import (
+    AmbiguousRecordError,
+    CaptureError,
+    RecordingFailedError,
+    RecordLookupError,
+)
 
 _SHOWN = 6
 
@@ -66,6 +77,9 @@ class Recording:
         outcome: How the run ended.
         config: The config that built the model, as plain data.
         graphs: The logged forwards, by moment and run.
+        aliases: Further names of modules, with the name that records carry.
+        failure: What is known of a forward that failed.
+        output: The model's output as a tuple of one, or nothing where it is not known.
         missing_ranks: Ranks of a distributed run whose records are not there.
     """
 
@@ -76,10 +90,16 @@ class Recording:
         outcome: Outcome = Outcome(),
         config: Mapping[str, Any] | None = None,
         graphs: Mapping[tuple[Moment, int], GraphLog] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        failure: Failure = Failure(),
+        output: tuple[Any, ...] = (),
         missing_ranks: tuple[int, ...] = (),
     ) -> None:
         self._table = table
         self._graphs = graphs or {}
+        self._aliases = aliases or {}
+        self._output = output
+        self.failure = failure
         self.outcome = outcome
         self.config = config
         self.missing_ranks = missing_ranks
@@ -110,6 +130,112 @@ class Recording:
     @property
     def halt_reason(self) -> str | None:
         return self.outcome.reason if self.halted else None
+
+    @property
+    def output(self) -> Any:
+        """What the model returned.
+
+        Raises:
+            RecordingFailedError: if its forward failed (`code="output_forward_failed"`).
+            RecordLookupError: if the recording does not know it: it was read from disk, or has many passes.
+        """
+        if self.failed:
+            raise RecordingFailedError(
+                f"The forward failed ({self.outcome.reason}), so there is no output.",
+                code="output_forward_failed",
+            )
+        if not self._output:
+            raise RecordLookupError("This recording does not hold the model's output.")
+        return self._output[0]
+
+    @property
+    def error_repr(self) -> str:
+        return self.failure.error_repr
+
+    @property
+    def error_traceback(self) -> str:
+        return self.failure.error_traceback
+
+    @property
+    def num_committed_ops(self) -> int | None:
+        """Ops that ended before the forward failed; None where not every op was seen."""
+        return self.failure.num_committed_ops
+
+    @property
+    def last_successful_op_label(self) -> str | None:
+        return self.failure.last_successful_op_label
+
+    @property
+    def last_event_label(self) -> str | None:
+        return self.failure.last_event_label
+
+    @property
+    def last_event_func(self) -> str | None:
+        return self.failure.last_event_func
+
+    @property
+    def last_event_source_line(self) -> str | None:
+        return self.failure.last_event_source_line
+
+    @property
+    def last_event_input_meta(self) -> str | None:
+        return self.failure.last_event_input_meta
+
+    @property
+    def graph(self) -> GraphLog:
+        """The log of the one forward that the records come from.
+
+        Raises:
+            RecordingFailedError: if the forward failed, or there are several.
+            CaptureError: if it was not logged.
+        """
+        if self.failed:
+            raise RecordingFailedError(
+                f"The forward failed ({self.outcome.reason}), so its graph is not whole.",
+                code="recording_failed_not_convertible",
+            )
+        keys = set(zip(self._table.column("moment"), self._table.column("run_index"))) or set(self._graphs)
+        if len(keys) > 1:
+            raise RecordingFailedError(
+                f"The recording holds {len(keys)} forwards. Narrow it to one with `.at(step)` or a slice.",
+                code="recording_multipass_not_convertible",
+            )
+        graph = self._graphs.get(keys.pop()) if keys else None
+        if graph is None:
+            raise CaptureError("The ops of this forward were not logged. Record with graph=True.")
+        return graph
+
+    def backward(
+        self, loss: Tensor, *, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> "Recording":
+        """Run `loss.backward()`; records made with gradients=True then have `.grad`.
+
+        Raises:
+            RecordingFailedError: if the forward failed or was halted.
+            ValueError: if the loss has no graph.
+        """
+        if self.failed or self.halted:
+            code = "backward_forward_failed" if self.failed else "recording_backward_halted"
+            raise RecordingFailedError(f"The forward did not end ({self.outcome.reason}).", code=code)
+        if not loss.requires_grad:
+            raise ValueError("The loss does not require grad, so there is nothing to go back through.")
+        loss.backward(retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]
+        return self
+
+    def select(self, what: str | Selector) -> "Recording":
+        """A narrower recording: every record that a key names, or that a selector takes.
+
+        Raises:
+            RecordLookupError: if a plain key names nothing.
+            SelectorError: if a text does not parse, or the selector needs the running forward.
+        """
+        if isinstance(what, str) and not any(mark in what for mark in "(*?"):
+            rows = find_rows(self._table, self._canonical(what))
+            if not rows:
+                raise no_record(self._table, what)
+            return self._part(rows)
+        selector = as_selector(what)
+        return self._part([row for row, record in enumerate(self) if selector(event_of(record))])
 
     @property
     def steps(self) -> list[int]:
@@ -145,7 +271,7 @@ class Recording:
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, str):
-            return bool(find_rows(self._table, key))
+            return bool(find_rows(self._table, self._canonical(key)))
         return any(record is key for record in self)
 
     @overload
@@ -156,7 +282,7 @@ class Recording:
         if isinstance(key, slice):
             return self._part(range(len(self))[key])
         if isinstance(key, str):
-            return self._table.row(self._only(key, find_rows(self._table, key)))
+            return self._table.row(self._only(key, find_rows(self._table, self._canonical(key))))
         try:
             return self._table.row(range(len(self))[key])
         except IndexError:
@@ -173,6 +299,11 @@ class Recording:
         )
         lost = f", without ranks {', '.join(map(str, self.missing_ranks))}" if self.missing_ranks else ""
         return f"<Recording of {len(self)} records: {', '.join(shown)}{more}{ended}{lost}>"
+
+    def _canonical(self, key: str) -> str:
+        """The key with the name that records carry, where it begins with another name of a module."""
+        address, colon, call = key.partition(":")
+        return f"{self._aliases[address]}{colon}{call}" if address in self._aliases else key
 
     def _part(self, rows: Sequence[int]) -> "Recording":
         part = copy.copy(self)

@@ -4,20 +4,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tl_integrations.capture.events import Gradient, Histogram, Record
+from tl_integrations.capture.events import Event, Record
+from tl_integrations.capture.labels import type_of
 from tl_integrations.capture.run import Catch, Run
-
-Numbers = tuple[dict[str, float], Histogram | None]
 
 
 def make_records(
     run: Run,
+    catches: Sequence[Catch],
     *,
     labels: Sequence[str] | None = None,
     raw_labels: Sequence[str] | None = None,
     passes: Sequence[int] | None = None,
-    numbers: Sequence[Numbers | None] | None = None,
-    gradients: Sequence[Gradient | None] | None = None,
     forced_eager: bool = False,
     counted: bool = True,
 ) -> list[Record]:
@@ -25,18 +23,17 @@ def make_records(
 
     Args:
         run: The run.
+        catches: What was kept of it.
         labels: Final label of each line of its graph, where one was logged.
         raw_labels: Label in flight of each line.
         passes: Pass of each line's layer.
-        numbers: Statistics and histogram of each catch.
-        gradients: Gradient of each catch.
         forced_eager: A compiled model ran eagerly.
         counted: Every op was seen, so that short labels are right.
     """
-    layers = _layer_names(run)
+    layers = _layer_names(run, catches)
     made = []
-    for position, caught in enumerate(run.catches):
-        found = numbers[position] if numbers is not None else None
+    for caught, layer in zip(catches, layers, strict=True):
+        found = caught.numbers
         made.append(
             Record(
                 moment=run.moment,
@@ -48,7 +45,7 @@ def make_records(
                 modules=run.calls.path(caught.call).modules,
                 path=caught.path,
                 io=caught.io,
-                layer=layers[position],
+                layer=layer,
                 line=caught.line,
                 shape=caught.shape,
                 dtype=caught.dtype,
@@ -58,10 +55,33 @@ def make_records(
                 statistics=found[0] if found is not None else None,
                 histogram=found[1] if found is not None else None,
                 payload=caught.payload,
-                gradient=gradients[position] if gradients is not None else None,
+                gradient=caught.gradient.gradient if caught.gradient is not None else None,
             )
         )
     return made
+
+
+def event_of(record: Record) -> Event:
+    """What a selector would have seen of a record's tensor."""
+    label = record.label
+    return Event(
+        kind=record.kind,
+        func_name=record.func_name,
+        type=type_of(record.func_name) if record.kind == "op" else "",
+        label=record.short_label or "",
+        final_label=None if label is None else f"{label}:{record.pass_index}",
+        address=record.address,
+        modules=record.modules,
+        pass_index=record.pass_index,
+        path=record.path,
+        io="input" if record.io == "input" else "output",
+        shape=record.shape,
+        dtype=record.dtype,
+        device=record.device,
+        requires_grad=record.requires_grad,
+        run_index=record.run_index,
+        moment=record.moment,
+    )
 
 
 def _labelled(
@@ -87,13 +107,13 @@ def _labelled(
     }
 
 
-def _layer_names(run: Run) -> list[str]:
+def _layer_names(run: Run, catches: Sequence[Catch]) -> list[str]:
     """A name for each catch: its module call, and its op where that call has several."""
-    plain = [_module_name(run, caught) for caught in run.catches]
+    plain = [_module_name(run, caught) for caught in catches]
     shared = Counter(plain)
     names = [
         name if name and shared[name] == 1 else _op_name(name, caught, position)
-        for position, (name, caught) in enumerate(zip(plain, run.catches))
+        for position, (name, caught) in enumerate(zip(plain, catches))
     ]
     seen: Counter[str] = Counter()
     for position, name in enumerate(names):

@@ -11,8 +11,9 @@ from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.events import Event, Kind, Moment
 from tl_integrations.capture.gradients import GradientTap
 from tl_integrations.capture.payloads import Aliases, KeptTensor, take
-from tl_integrations.capture.selector import Selector
-from tl_integrations.capture.statistics import Measured, Summariser
+from tl_integrations.capture.raw_log import RawLog
+from tl_integrations.capture.statistics import Measured, Numbers, Summariser
+from tl_integrations.capture.window import Window
 from tl_integrations.options import CaptureSpec
 
 _backward_task = torch._C._current_graph_task_id
@@ -37,7 +38,11 @@ class Catch:
     line: int | None = None
     payload: KeptTensor | None = None
     measured: Measured | None = None
+    numbers: Numbers | None = None
+    """What was measured, once it was fetched."""
     gradient: GradientTap | None = None
+    event: Event | None = None
+    """What the selector saw, where it must be asked again with the final label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,10 @@ class Keeping:
     aliases: bool = True
     gradients: bool = False
     summariser: Summariser | None = None
-    default_spec: CaptureSpec | None = None
+    default: bool | CaptureSpec = False
+    """What holds where a predicate has no opinion."""
+    plain: CaptureSpec | None = None
+    """How a tensor is kept that a plain True takes; None: as it is."""
     transform: Callable[[Tensor], Tensor] | None = None
 
 
@@ -68,8 +76,18 @@ class Run:
     """How many events the selector was asked about."""
     notes: set[str] = field(default_factory=set)
     """What the capture had to leave out, for one warning each."""
-    line_of: Callable[[Tensor], int | None] | None = None
-    """The graph's line of a tensor, where a graph is logged."""
+    raw: RawLog | None = None
+    """What the graph is made of, where it is logged."""
+    halt: Callable[[Event], Any] | None = None
+    halted: bool = False
+    counts_ops: bool = False
+    """Every op is seen, so that short labels are right."""
+    seconds: float = 0.0
+    """Time of the whole forward."""
+    window: Window | None = None
+    """The ops just before, where somebody looks at them."""
+    decides_late: bool = False
+    """The selector is asked again when final labels are known."""
     on_error: Callable[[Exception], None]
     """Called with an error of the capture or of a user's predicate; raises it, or keeps it for later."""
 
@@ -92,9 +110,44 @@ class Run:
         output_index: int = 0,
         io: Literal["input", "output"] = "output",
         line: int | None = None,
+        event: Event | None = None,
     ) -> None:
         """Keep a tensor that the selector took."""
-        spec = self.keeping.default_spec if verdict is True else verdict if verdict else None
+        self.catches.append(
+            self.caught(
+                out,
+                verdict,
+                args,
+                kwargs,
+                kind=kind,
+                func_name=func_name,
+                short_label=short_label,
+                path=path,
+                output_index=output_index,
+                io=io,
+                line=line,
+                event=event,
+            )
+        )
+
+    def caught(
+        self,
+        out: Tensor,
+        verdict: bool | CaptureSpec,
+        args: Any,
+        kwargs: Any,
+        *,
+        kind: Kind,
+        func_name: str,
+        short_label: str | None,
+        path: str = "",
+        output_index: int = 0,
+        io: Literal["input", "output"] = "output",
+        line: int | None = None,
+        event: Event | None = None,
+    ) -> Catch:
+        """Take a tensor without deciding yet that it is kept."""
+        spec = self.keeping.plain if verdict is True else verdict or None
         caught = Catch(
             kind=kind,
             func_name=func_name,
@@ -108,14 +161,17 @@ class Run:
             requires_grad=out.requires_grad,
             io=io,
             line=line,
+            event=event if self.decides_late else None,
         )
         self._keep(caught, out, args, kwargs, spec)
-        self.catches.append(caught)
+        return caught
 
     def _keep(self, caught: Catch, out: Tensor, args: Any, kwargs: Any, spec: CaptureSpec | None) -> None:
         keeping = self.keeping
         if keeping.payloads:
-            kept = take(out, self.aliases if keeping.aliases else None, args, kwargs, spec)
+            # Behind a module's output any code may write, unseen where only hooks are armed.
+            aliases = self.aliases if keeping.aliases and caught.kind == "op" else None
+            kept = take(out, aliases, args, kwargs, spec)
             if kept is None and (spec is None or spec.save_out):
                 self.notes.add("data")
             caught.payload = kept if keeping.transform is None or kept is None else self._changed(kept)
@@ -164,6 +220,3 @@ class Run:
             moment=self.moment,
             recent_ops=recent_ops,
         )
-
-
-Decision = bool | Selector

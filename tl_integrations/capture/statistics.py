@@ -32,12 +32,17 @@ _LOWEST, _HIGHEST = 2.0**-14, 2.0**10
 _EXTRA = 4
 
 
+Numbers = tuple[dict[str, float], Histogram | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One tensor's numbers, still on its device."""
 
     values: Tensor
     """1-D float64: the statistics; then, with a histogram, minimum, maximum, sum, squares and the counts."""
+    names: tuple[str, ...]
+    bins: int
 
 
 def _mean(v: Tensor) -> Tensor:
@@ -50,7 +55,8 @@ def _std(v: Tensor) -> Tensor:
 
 def _absmax(v: Tensor) -> Tensor:
     low, high = torch.aminmax(v)
-    return torch.maximum(-low, high)
+    highest: Tensor = torch.maximum(-low, high)
+    return highest
 
 
 def _zero_fraction(v: Tensor) -> Tensor:
@@ -62,7 +68,7 @@ def _nonfinite_fraction(v: Tensor) -> Tensor:
     # of finite values only leads to the careful count.
     if v.device.type == "cpu" and math.isfinite(float(v.sum())):
         return torch.zeros((), dtype=torch.float64)
-    return (v.numel() - torch.isfinite(v).sum()) / v.numel()
+    return 1 - torch.isfinite(v).sum() / v.numel()
 
 
 def _rms(v: Tensor) -> Tensor:
@@ -117,14 +123,9 @@ class Summariser:
             values = as_measurable(tensor)
             numbers = [self._number(name, values) for name in self.names]
             found = torch.stack(numbers) if numbers else values.new_empty(0, dtype=torch.float64)
-            return Measured(torch.cat([found, self._counts(values)]) if self.bins else found)
-
-    def collect(
-        self, measured: Sequence[Measured | None]
-    ) -> list[tuple[dict[str, float], Histogram | None] | None]:
-        """Numbers of many tensors on the host, with one transfer per device."""
-        fetched = iter(fetch([m.values for m in measured if m is not None]))
-        return [None if m is None else self._read(next(fetched)) for m in measured]
+            if self.bins:
+                found = torch.cat([found, self._counts(values)])
+            return Measured(found, self.names, self.bins)
 
     def _number(self, name: str, values: Tensor) -> Tensor:
         if values.numel() == 0:
@@ -146,17 +147,27 @@ class Summariser:
         counts = torch.zeros(self.bins, dtype=torch.float64, device=values.device)
         return torch.cat([moments, counts.scatter_add_(0, places, weights)])
 
-    def _read(self, numbers: list[float]) -> tuple[dict[str, float], Histogram | None]:
-        statistics = dict(zip(self.names, numbers))
-        if not self.bins:
-            return statistics, None
-        low, high, total, squares, *counts = numbers[len(self.names) :]
-        edges = _edges(self.bins, "cpu").tolist()
-        whole = tuple(int(count) for count in counts)
-        histogram = Histogram(
-            edges=tuple(edges), counts=whole, minimum=low, maximum=high, total=total, squares=squares
-        )
-        return statistics, histogram
+
+def collect(measured: Sequence[Measured | None]) -> list[Numbers | None]:
+    """Numbers of many tensors on the host, with one transfer per device."""
+    fetched = iter(fetch([m.values for m in measured if m is not None]))
+    return [None if m is None else _read(m, next(fetched)) for m in measured]
+
+
+def _read(measured: Measured, numbers: list[float]) -> Numbers:
+    statistics = dict(zip(measured.names, numbers))
+    if not measured.bins:
+        return statistics, None
+    low, high, total, squares, *counts = numbers[len(measured.names) :]
+    histogram = Histogram(
+        edges=tuple(_edges(measured.bins, "cpu").tolist()),
+        counts=tuple(int(count) for count in counts),
+        minimum=low,
+        maximum=high,
+        total=total,
+        squares=squares,
+    )
+    return statistics, histogram
 
 
 def fetch(vectors: Sequence[Tensor]) -> list[list[float]]:

@@ -1,5 +1,6 @@
 """Selectors that look at neighbours: `followed_by` and `preceded_by`."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from tl_integrations.capture.events import Event
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.selector import And, Selector, Verdict
 from tl_integrations.errors import PredicateError, SelectorError
+from tl_integrations.options import CaptureOptions
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,6 +99,28 @@ def split_succession(selector: Selector) -> Succession | None:
             "it cannot stand under `|`, `~` or another followed_by."
         )
     return Succession(rest[0] if len(rest) == 1 else And(tuple(rest)), after[0].inner)
+
+
+def checked_succession(selector: Selector, options: CaptureOptions) -> Succession | None:
+    """The two halves of a selector with `followed_by`, if the options let its payloads be held.
+
+    Raises:
+        PredicateError: if nothing is held of past ops.
+    """
+    succession = split_succession(selector)
+    if succession is not None and options.lookback_payload_policy == "metadata_only":
+        raise PredicateError(
+            "followed_by keeps an op after a later one has run, so candidates must be held meanwhile. Pass "
+            'CaptureOptions(lookback=K, lookback_payload_policy="detached_raw").'
+        )
+    if succession is not None and options.lookback == 0:
+        warnings.warn(
+            "followed_by with lookback=0 holds no candidate, so nothing is kept. "
+            "Pass CaptureOptions(lookback=K).",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return succession
 
 
 def uses_window(selector: Selector) -> bool:

@@ -1,0 +1,187 @@
+"""A watched forward that has ended, and records made of it when somebody asks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+from tl_integrations.capture.events import Event, Moment, Record
+from tl_integrations.capture.graph_building import build_graph
+from tl_integrations.capture.grouping import layer_labels
+from tl_integrations.capture.labels import raw_labels
+from tl_integrations.capture.oplog import GraphLog
+from tl_integrations.capture.protocols import CapturedStep
+from tl_integrations.capture.records import make_records
+from tl_integrations.capture.run import Catch, Run
+from tl_integrations.capture.selector import Selector
+from tl_integrations.capture.selectors import Label
+from tl_integrations.capture.statistics import collect
+
+
+class Pass:
+    """One forward from its run: records, and the graph where it was logged."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        forced_eager: bool,
+        late: Selector | None,
+    ) -> None:
+        self.run = run
+        self._raw = run.raw
+        self._forced_eager = forced_eager
+        self._late = late
+        """The selector, where it can be answered only by final labels."""
+
+    @property
+    def key(self) -> tuple[Moment, int]:
+        return self.run.moment, self.run.run_index
+
+    @property
+    def logged(self) -> bool:
+        """Whether the graph of this forward is known."""
+        return self._raw is not None
+
+    @property
+    def failing(self) -> tuple[str, str] | None:
+        """Function and argument shapes of the call that raised."""
+        return None if self._raw is None else self._raw.failing
+
+    @cached_property
+    def graph(self) -> GraphLog | None:
+        """The forward's log; made when first asked for."""
+        return None if self._raw is None else build_graph(self._raw, self.run.calls, self.run.seconds)
+
+    @cached_property
+    def raw_labels(self) -> list[str]:
+        """Label in flight of every line of the graph."""
+        return [] if self.graph is None else raw_labels(self.graph)
+
+    @cached_property
+    def catches(self) -> list[Catch]:
+        """What was kept, without what final labels decided against."""
+        return [
+            caught for caught, label in self._labelled() if self._late is None or self._wanted(caught, label)
+        ]
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Every record, in capture order, with the numbers that were measured."""
+        graph = self.graph
+        labels, passes = layer_labels(graph) if graph is not None else (None, None)
+        return make_records(
+            self.run,
+            self.catches,
+            labels=labels,
+            raw_labels=self.raw_labels if graph is not None else None,
+            passes=passes,
+            forced_eager=self._forced_eager,
+            counted=self.run.counts_ops,
+        )
+
+    def close(self) -> None:
+        """Stop listening for gradients."""
+        for caught in self.run.catches:
+            if caught.gradient is not None:
+                caught.gradient.close()
+
+    def _labelled(self) -> list[tuple[Catch, str | None]]:
+        if self._late is None or self.graph is None:
+            return [(caught, None) for caught in self.run.catches]
+        labels, passes = layer_labels(self.graph)
+        return [
+            (caught, None if caught.line is None else f"{labels[caught.line]}:{passes[caught.line]}")
+            for caught in self.run.catches
+        ]
+
+    def _wanted(self, caught: Catch, label: str | None) -> bool:
+        assert self._late is not None
+        if label is None or caught.event is None:
+            return True
+        event: Event = replace(caught.event, final_label=label)
+        return bool(self._late(event))
+
+
+class SentPass:
+    """What stays in memory of a pass that went to a storage: everything but tensors."""
+
+    def __init__(self, sent: Pass) -> None:
+        self.key = sent.key
+        self.logged = sent.logged
+        self.graph = sent.graph
+        self.records = [replace(record, payload=None, gradient=None) for record in sent.records]
+
+
+def captured_step(passes: Sequence[Pass], *, loss_scale: float = 1.0, accumulate: int = 1) -> CapturedStep:
+    """Passes as a sink takes them: owned memory, numbers on the host, gradients that arrived."""
+    start = perf_counter()
+    catches = [caught for one in passes for caught in one.catches]
+    for caught in catches:
+        if caught.payload is not None:
+            caught.payload.own()
+        if caught.gradient is not None:
+            caught.gradient.finish(loss_scale, accumulate)
+    _fetch_numbers(catches)
+    graphs = [one.graph for one in passes if one.logged]
+    return CapturedStep(
+        moment=passes[-1].run.moment if passes else Moment(),
+        records=tuple(record for one in passes for record in one.records),
+        seconds=perf_counter() - start,
+        event_count=sum(one.run.event_count for one in passes),
+        graph=graphs[0] if len(graphs) == 1 else None,
+    )
+
+
+def _fetch_numbers(catches: Sequence[Catch]) -> None:
+    measured = [caught.measured for caught in catches]
+    if any(m is not None for m in measured):
+        for caught, numbers in zip(catches, collect(measured), strict=True):
+            caught.numbers, caught.measured = numbers, None
+
+
+class PassTable:
+    """The records of several passes, made when first read."""
+
+    def __init__(self, passes: Sequence[Pass | SentPass]) -> None:
+        self._passes = passes
+
+    @cached_property
+    def _records(self) -> list[Record]:
+        return [record for one in self._passes for record in one.records]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def row(self, index: int) -> Record:
+        return self._records[index]
+
+    def column(self, name: str) -> Sequence[Any]:
+        return [getattr(record, name) for record in self._records]
+
+    def find(self, name: str, value: Any) -> Sequence[int]:
+        return [row for row, held in enumerate(self.column(name)) if held == value]
+
+
+class PassGraphs(Mapping[tuple[Moment, int], GraphLog]):
+    """The graphs of several passes by moment and run, made when first read."""
+
+    def __init__(self, passes: Sequence[Pass | SentPass]) -> None:
+        self._passes = {one.key: one for one in passes if one.logged}
+
+    def __getitem__(self, key: tuple[Moment, int]) -> GraphLog:
+        graph = self._passes[key].graph
+        assert graph is not None
+        return graph
+
+    def __iter__(self) -> Iterator[tuple[Moment, int]]:
+        return iter(self._passes)
+
+    def __len__(self) -> int:
+        return len(self._passes)
+
+
+def has_final_labels(selector: Selector) -> bool:
+    """Whether some part can be answered only by final labels, after the forward."""
+    return any(isinstance(part, Label) and part.is_final for part in selector.parts())

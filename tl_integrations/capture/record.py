@@ -1,0 +1,128 @@
+"""`record`: one forward, only what was selected."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from torch import Tensor, nn
+
+from tl_integrations.capture.events import Event
+from tl_integrations.capture.protocols import SinkFactory
+from tl_integrations.capture.recorder import OnForwardError, OnPredicateError, Recorder, Save
+from tl_integrations.capture.recording import Recording
+from tl_integrations.options import CaptureOptions, CaptureSpec, SummaryOptions
+
+
+class RecordOptions(TypedDict, total=False):
+    """The options of `record`, for type checkers."""
+
+    save: Save | None
+    storage: SinkFactory | None
+    graph: bool
+    keep: Literal["alias", "clone"]
+    capture: CaptureOptions
+    summaries: SummaryOptions
+    gradients: bool
+    default_op: bool | CaptureSpec
+    include_source_events: bool
+    halt: Callable[[Event], bool] | None
+    activation_transform: Callable[[Tensor], Tensor] | None
+    backward_ready: bool
+    random_seed: int | None
+    on_forward_error: OnForwardError
+    on_predicate_error: OnPredicateError
+    max_predicate_failures: int
+
+
+@overload
+def record(
+    model: nn.Module,
+    input_args: Any = ...,
+    input_kwargs: Mapping[str, Any] | None = ...,
+    *,
+    return_output: Literal[False] = ...,
+    **options: Unpack[RecordOptions],
+) -> Recording: ...
+@overload
+def record(
+    model: nn.Module,
+    input_args: Any = ...,
+    input_kwargs: Mapping[str, Any] | None = ...,
+    *,
+    return_output: Literal[True],
+    **options: Unpack[RecordOptions],
+) -> tuple[Recording, Any]: ...
+def record(
+    model: nn.Module,
+    input_args: Any = (),
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    save: Save | None = None,
+    storage: SinkFactory | None = None,
+    graph: bool = True,
+    keep: Literal["alias", "clone"] = "alias",
+    capture: CaptureOptions = CaptureOptions(),
+    summaries: SummaryOptions = SummaryOptions(),
+    gradients: bool = False,
+    default_op: bool | CaptureSpec = False,
+    include_source_events: bool = False,
+    halt: Callable[[Event], bool] | None = None,
+    activation_transform: Callable[[Tensor], Tensor] | None = None,
+    backward_ready: bool = False,
+    random_seed: int | None = None,
+    on_forward_error: OnForwardError = "raise",
+    on_predicate_error: OnPredicateError = "auto",
+    max_predicate_failures: int = 32,
+    return_output: bool = False,
+) -> Recording | tuple[Recording, Any]:
+    """Run a model once and keep what a selector takes.
+
+    The model's mode, its gradients and the random number generators are left as they are. The options are
+    those of `Recorder`.
+
+    Args:
+        model: The model.
+        input_args: A tuple or list of positional arguments, or the only one. A single argument that is itself
+            a tuple or list is written `((a, b),)`.
+        input_kwargs: Keyword arguments.
+        save: What to keep: a selector, its text, a list of texts, or a function of an `Event`.
+        storage: Where records go beyond memory, such as `tl.to_disk(path)`.
+        graph: Log every op, so that labels are known and `to_trace()` works.
+        keep: "alias" copies a tensor only when something is about to write to it; "clone" at once.
+        capture: Source context and look-back.
+        summaries: Statistics and histograms to compute of each kept tensor.
+        gradients: Keep what a later backward delivers to kept tensors; also `recording.backward(loss)`.
+        default_op: What holds where a predicate returns None; with `save=None` the whole selector.
+        include_source_events: Also offer the model's inputs and buffers.
+        halt: Ends the forward where this function of an `Event` returns True.
+        activation_transform: Applied to each kept copy.
+        backward_ready: Keep floating tensors on the autograd graph.
+        random_seed: Seed for this forward; the caller's RNG state is put back after it.
+        on_forward_error: "raise", "attach_partial" or "return_partial".
+        on_predicate_error: "fail_fast", "accumulate", or "auto".
+        max_predicate_failures: How many failures an error lists.
+        return_output: Return the model's output as well.
+    Returns: The recording, or with `return_output=True` the recording and the output.
+    """
+    recorder = Recorder(
+        model,
+        save=save,
+        storage=storage,
+        graph=graph,
+        keep=keep,
+        capture=capture,
+        summaries=summaries,
+        gradients=gradients,
+        default_op=default_op,
+        include_source_events=include_source_events,
+        halt=halt,
+        activation_transform=activation_transform,
+        backward_ready=backward_ready,
+        random_seed=random_seed,
+        on_forward_error=on_forward_error,
+        on_predicate_error=on_predicate_error,
+        max_predicate_failures=max_predicate_failures,
+    )
+    with recorder:
+        out = recorder.log(input_args, input_kwargs)
+        recording = recorder.recording
+    return (recording, out) if return_output else recording

@@ -1,0 +1,375 @@
+"""A recorder: watches forwards of one model, keeps what its selector takes, hands it on."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tl_integrations.capture.calling import call_form, check_watchable, explain_call
+from tl_integrations.capture.emptiness import nothing_kept
+from tl_integrations.capture.events import Event, Moment
+from tl_integrations.capture.failure import Failure, failure_of
+from tl_integrations.capture.halting import HaltSignal
+from tl_integrations.capture.outbox import Outbox
+from tl_integrations.capture.passes import Pass, PassGraphs, PassTable, SentPass, captured_step
+from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
+from tl_integrations.capture.recording import Recording
+from tl_integrations.capture.run import Keeping, Run
+from tl_integrations.capture.selector import Always, Selector
+from tl_integrations.capture.selector_text import as_selector
+from tl_integrations.capture.statistics import Summariser
+from tl_integrations.capture.watching import Watcher
+from tl_integrations.errors import OptionError, PredicateError, RecorderStateError, SelectorError
+from tl_integrations.options import CaptureOptions, CaptureSpec, SummaryOptions
+
+Save = Selector | str | Sequence[str] | Callable[[Event], bool | CaptureSpec | None]
+OnForwardError = Literal["raise", "attach_partial", "return_partial"]
+OnPredicateError = Literal["auto", "accumulate", "fail_fast"]
+
+
+class Recorder:
+    """Watches forwards of one model; constructing it attaches nothing.
+
+    `recorder(x)` runs the model and records that pass; `with recorder.watch():` records the caller's own
+    calls. Many passes may follow each other. Used as a context manager it closes itself.
+
+    Args:
+        model: The model; a wrapper of DDP or torch.compile is looked through for names.
+        save: What to keep: a selector, its text, a list of texts, or a function of an `Event`.
+        storage: Where records go beyond memory, such as `tl.to_disk(path)`.
+        graph: Log every op, so that labels are known and `to_trace()` works; False arms the least that
+            answers `save`.
+        keep: "alias" copies a tensor only when something is about to write to it; "clone" at once.
+        capture: Source context and look-back.
+        summaries: Statistics and histograms to compute of each kept tensor, on its device.
+        payloads: Keep the tensors themselves.
+        gradients: Keep what the caller's backward delivers to kept tensors.
+        default_op: What holds where a predicate returns None; with `save=None` the whole selector.
+        include_source_events: Also offer the model's inputs and buffers.
+        halt: Ends a forward where this function of an `Event` returns True.
+        activation_transform: Applied to each kept copy.
+        backward_ready: Keep floating tensors on the autograd graph.
+        random_seed: Seed for each pass that the recorder runs; the caller's RNG state is put back after it.
+        on_forward_error: "raise"; "attach_partial" adds `.partial_recording` to the exception;
+            "return_partial" returns None and leaves the partial in `recording`.
+        on_predicate_error: "fail_fast" raises inside the forward; "accumulate" after it; "auto" accumulates
+            in memory and fails fast with storage.
+        max_predicate_failures: How many failures an error lists.
+    Raises:
+        UnknownNameError: if `save` names nothing that exists.
+        UnsupportedModelError: if the model cannot be watched.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        save: Save | None = None,
+        storage: SinkFactory | None = None,
+        graph: bool = True,
+        keep: Literal["alias", "clone"] = "alias",
+        capture: CaptureOptions = CaptureOptions(),
+        summaries: SummaryOptions = SummaryOptions(),
+        payloads: bool = True,
+        gradients: bool = False,
+        default_op: bool | CaptureSpec = False,
+        include_source_events: bool = False,
+        halt: Callable[[Event], bool] | None = None,
+        activation_transform: Callable[[Tensor], Tensor] | None = None,
+        backward_ready: bool = False,
+        random_seed: int | None = None,
+        on_forward_error: OnForwardError = "raise",
+        on_predicate_error: OnPredicateError = "auto",
+        max_predicate_failures: int = 32,
+    ) -> None:
+        check_watchable(model)
+        _check_choice("keep", keep, ("alias", "clone"))
+        _check_choice("on_forward_error", on_forward_error, ("raise", "attach_partial", "return_partial"))
+        _check_choice("on_predicate_error", on_predicate_error, ("auto", "accumulate", "fail_fast"))
+        self.model = model
+        self._on_forward_error = on_forward_error
+        self._fails_fast = on_predicate_error == "fail_fast" or (
+            on_predicate_error == "auto" and storage is not None
+        )
+        self._max_failures = max_predicate_failures
+        self._random_seed = random_seed
+        keeping = Keeping(
+            payloads=payloads,
+            aliases=keep == "alias",
+            gradients=gradients,
+            summariser=Summariser(summaries) if summaries.statistics or summaries.histogram_bins else None,
+            default=default_op,
+            plain=_plain_spec(default_op, backward_ready, capture),
+            transform=activation_transform,
+        )
+        self._watcher = Watcher(
+            model,
+            _selector(save, default_op),
+            keeping,
+            graph=graph,
+            options=capture,
+            include_sources=include_source_events,
+            halt=halt,
+        )
+        self._outbox = Outbox(storage, repr(self._watcher.selector)) if storage is not None else None
+        self._passes: list[Pass] = []
+        self._sent: list[SentPass] = []
+        self._errors: list[Exception] = []
+        self._error_count = 0
+        self._run: Run | None = None
+        self._run_count = 0
+        self._outcome = Outcome()
+        self._failure = Failure()
+        self._output: tuple[Any, ...] = ()
+        self._state: Literal["ready", "failed", "closed"] = "ready"
+        self._warned_empty = False
+
+    def __call__(self, input_args: Any = (), input_kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Run the model, record the pass, return the output."""
+        return self.log(input_args, input_kwargs)
+
+    def log(self, input_args: Any = (), input_kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Run the model, record the pass, return the output.
+
+        Args:
+            input_args: A tuple or list of positional arguments, or the only one.
+            input_kwargs: Keyword arguments.
+        Returns: The output; None after a halt, or after a failure with `on_forward_error="return_partial"`.
+        """
+        args, kwargs = call_form(input_args, input_kwargs)
+        run = self._begin(Moment())
+        out: Any = None
+        try:
+            with self._watcher.armed(run), self._seeded():
+                self._watcher.note_arguments(run, args, kwargs)
+                out = self.model(*args, **kwargs)
+        except HaltSignal as signal:
+            self._outcome = Outcome(status="halted", reason=signal.reason)
+        except BaseException as error:
+            explain_call(error, self.model, args, kwargs)
+            return self._failed(run, error)
+        finally:
+            self._run = None
+        self._end(run, out, own_all=False)
+        self._output = (out,)
+        self._raise_errors()
+        return out
+
+    @contextmanager
+    def watch(self, moment: Moment | None = None) -> Iterator["Recorder"]:
+        """Record the caller's own calls of the model, on this thread, until the block ends.
+
+        The block is one pass: `pass_index` counts calls of a module within it.
+        """
+        run = self._begin(moment or Moment())
+        failed = True
+        try:
+            with self._watcher.armed(run):
+                yield self
+            failed = False
+        finally:
+            self._run = None
+            self._end(run, None, own_all=True, warn=not failed)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take no notice of what happens in the block; may be nested."""
+        run = self._run
+        if run is None:
+            yield
+            return
+        run.calls.paused += 1
+        try:
+            yield
+        finally:
+            run.calls.paused -= 1
+
+    def drain(self, *, loss_scale: float = 1.0, accumulate: int = 1) -> CapturedStep:
+        """Hand over what was recorded since the last drain, and forget it.
+
+        Args:
+            loss_scale: What the loss was multiplied with, noted with each gradient.
+            accumulate: How many microbatches the loss was divided by, noted with each gradient.
+        Returns: Records whose payloads are memory of their own, with statistics fetched in one transfer per
+            device and with the gradients that arrived.
+        Raises:
+            PredicateError: if a predicate or the capture itself had failed.
+        """
+        passes, self._passes = self._passes, []
+        step = captured_step(passes, loss_scale=loss_scale, accumulate=accumulate)
+        self._raise_errors()
+        return step
+
+    def discard(self) -> None:
+        """Forget what is pending; never raises."""
+        passes, self._passes, self._errors, self._error_count = self._passes, [], [], 0
+        for one in passes:
+            one.close()
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded so far and not drained; without tensors where they went to a storage."""
+        return Recording(
+            PassTable([*self._sent, *self._passes]),
+            outcome=self._outcome,
+            graphs=PassGraphs([*self._sent, *self._passes]),
+            failure=self._failure,
+            output=self._output,
+            aliases=self._watcher.tree.aliases(),
+        )
+
+    def flush(self) -> None:
+        """Return when everything recorded so far is committed to the storage."""
+        self._send()
+        if self._outbox is not None:
+            self._outbox.flush()
+
+    def close(self) -> None:
+        """Finish the storage in order; a second call does nothing."""
+        if self._state == "closed":
+            return
+        self._state = "closed"
+        try:
+            self._send()
+        finally:
+            if self._outbox is not None:
+                self._outbox.close(self._outcome)
+
+    def __enter__(self) -> "Recorder":
+        self._check_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._outcome.status == "complete":
+            self._outcome = _outcome_of(error)
+        self.close()
+
+    def _begin(self, moment: Moment) -> Run:
+        self._check_ready()
+        self._send()
+        self._run_count += 1
+        self._run = self._watcher.begin(moment, self._run_count, self._note)
+        return self._run
+
+    def _check_ready(self) -> None:
+        if self._state == "failed":
+            raise RecorderStateError(
+                f"A forward of this recorder failed ({self._outcome.reason}); its recording is the partial. "
+                "Make a new Recorder."
+            )
+        if self._state == "closed":
+            raise RecorderStateError("This recorder is closed. Make a new Recorder.")
+        if self._run is not None:
+            raise RecorderStateError(
+                "This recorder is watching already. Use a second Recorder for nested captures."
+            )
+
+    def _seeded(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._random_seed is None else _with_seed(self._random_seed)
+
+    def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
+        ended = self._watcher.end(run, out, own_all=own_all)
+        self._passes.append(ended)
+        if warn and not self._errors:
+            self._warn_if_empty(run)
+        return ended
+
+    def _warn_if_empty(self, run: Run) -> None:
+        text = None if self._warned_empty or run.halted else nothing_kept(self._watcher.bound, run)
+        if text is not None:
+            self._warned_empty = True
+            warnings.warn(text, stacklevel=4)
+
+    def _failed(self, run: Run, error: BaseException) -> None:
+        """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""
+        self._outcome = _outcome_of(error)
+        ended = self._end(run, None, own_all=True, warn=False)
+        if self._on_forward_error != "raise":
+            self._state = "failed"
+        self._failure = failure_of(error, ended)
+        if self._on_forward_error == "raise" or not isinstance(error, Exception):
+            raise error
+        if self._on_forward_error == "attach_partial":
+            error.partial_recording = self.recording  # type: ignore[attr-defined]
+            raise error
+
+    def _note(self, error: Exception) -> None:
+        """Deal with an error of a predicate or of the capture itself."""
+        if self._fails_fast:
+            error.add_note(f"Raised while capturing with save={self._watcher.selector!r}.")
+            raise error
+        self._error_count += 1
+        if len(self._errors) < self._max_failures:
+            self._errors.append(error)
+
+    def _raise_errors(self) -> None:
+        if not self._errors:
+            return
+        errors, count = self._errors, self._error_count
+        self._errors, self._error_count = [], 0
+        first = errors[0]
+        raised = PredicateError(
+            f"{count} event{'s' if count > 1 else ''} could not be captured with "
+            f"save={self._watcher.selector!r}; the first: {type(first).__name__}: {first}"
+        )
+        raised.failures, raised.total_count = tuple(errors), count
+        raise raised from first
+
+    def _send(self) -> None:
+        """Write what is pending to the storage."""
+        if self._outbox is None or not self._passes:
+            return
+        passes, self._passes = self._passes, []
+        self._outbox.write(captured_step(passes))
+        self._sent += [SentPass(one) for one in passes]
+
+
+def _selector(save: Save | None, default_op: bool | CaptureSpec) -> Selector:
+    if save is not None:
+        return as_selector(save)
+    if not default_op:
+        raise SelectorError(
+            "Nothing would be captured: save=None and default_op=False. Give save=tl.func('relu') or another "
+            "selector, or default_op=True for every op."
+        )
+    return Always()
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, Exception):
+        return Outcome(status="failed", reason=repr(error))
+    return Outcome(status="interrupted", reason=repr(error))
+
+
+def _plain_spec(
+    default_op: bool | CaptureSpec, backward_ready: bool, capture: CaptureOptions
+) -> CaptureSpec | None:
+    """How a tensor is kept that is taken without a CaptureSpec of its own."""
+    connected = backward_ready or capture.lookback_payload_policy == "grad_connected"
+    if not isinstance(default_op, CaptureSpec):
+        return CaptureSpec(keep_grad=True) if connected else None
+    if connected and not default_op.keep_grad:
+        raise OptionError(
+            "backward_ready=True keeps tensors on the autograd graph, and default_op has keep_grad=False. "
+            "Leave one of them out."
+        )
+    return default_op
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name}={value!r} is none of {', '.join(map(repr, choices))}.")
+
+
+@contextmanager
+def _with_seed(seed: int) -> Iterator[None]:
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
