@@ -11,7 +11,7 @@ from tl_integrations.capture.selector import Selector
 
 
 class SourceOffers:
-    """Asks a selector about the model's inputs when it is called, and about a buffer when it is first read."""
+    """Asks a selector about inputs when the model is called, and about a buffer when it is first read."""
 
     def __init__(self, run: Run, selector: Selector, model: nn.Module) -> None:
         self._run = run

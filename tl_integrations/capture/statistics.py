@@ -68,7 +68,8 @@ def _nonfinite_fraction(v: Tensor) -> Tensor:
     # of finite values only leads to the careful count.
     if v.device.type == "cpu" and math.isfinite(float(v.sum())):
         return torch.zeros((), dtype=torch.float64)
-    return 1 - torch.isfinite(v).sum() / v.numel()
+    finite = torch.isfinite(v).to(torch.float64)
+    return 1 - finite.mean()
 
 
 def _rms(v: Tensor) -> Tensor:
