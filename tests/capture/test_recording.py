@@ -80,7 +80,7 @@ def test_slices_and_iteration_keep_the_order() -> None:
 
 def test_at_gives_the_records_of_one_step() -> None:
     taken = recording(op("relu_1_1", step=0), op("relu_1_1", step=7), op("relu_2_2", step=7))
-    assert taken.steps == (0, 7)
+    assert taken.steps == [0, 7]
     assert len(taken.at(7)) == 2 and taken.at(0)["relu_1_1"].step == 0
     with pytest.raises(RecordLookupError, match="nearby: 0, 7"):
         taken.at(3)

@@ -196,10 +196,11 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The label, or the address with its pass where the label is not known."""
+        """The label, or where it is not known the name of its layer."""
         if self.label is not None:
             return self.label
-        return self.address if self.pass_index == 1 else f"{self.address}:{self.pass_index}"
+        repeat = f":{self.pass_index}" if self.pass_index > 1 else ""
+        return self.layer or f"{self.address}{repeat}"
 
     @property
     def step(self) -> int | None:

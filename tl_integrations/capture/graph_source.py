@@ -105,8 +105,7 @@ def arguments_by_name(model: nn.Module, args: Any, kwargs: Any) -> dict[str, Any
         bound = inspect.signature(type(model).forward).bind(model, *args, **kwargs)
     except (TypeError, ValueError):
         return {**{str(k): v for k, v in enumerate(args)}, **kwargs}
-    (self_name, _), *rest = bound.arguments.items()
-    return dict(rest)
+    return dict(list(bound.arguments.items())[1:])
 
 
 def _writes_result(entry: Entry, args: Any, kwargs: Any, out: Tensor) -> bool:

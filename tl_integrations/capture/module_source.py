@@ -100,8 +100,10 @@ class OutputWrapper(ForwardWrapper):
 
 def offer_module(run: Run, tap: Tap, call: int, value: Any) -> None:
     """Ask the selector about each tensor of a module's output or input, and keep what it takes."""
-    current = run.calls.current
-    run.calls.current = call
+    calls = run.calls
+    current, calls.current = calls.current, call
+    # What keeping itself computes is no event, where a function mode is on.
+    calls.paused += 1
     try:
         for index, (path, leaf) in enumerate(tensor_leaves(value)):
             run.event_count += 1
@@ -117,4 +119,5 @@ def offer_module(run: Run, tap: Tap, call: int, value: Any) -> None:
             except Exception as error:
                 run.on_error(error)
     finally:
-        run.calls.current = current
+        calls.paused -= 1
+        calls.current = current

@@ -144,8 +144,8 @@ class Recorder:
         run = self._begin(Moment())
         out: Any = None
         try:
+            self._watcher.note_arguments(run, args, kwargs)
             with self._watcher.armed(run), self._seeded():
-                self._watcher.note_arguments(run, args, kwargs)
                 out = self.model(*args, **kwargs)
         except HaltSignal as signal:
             self._outcome = Outcome(status="halted", reason=signal.reason)

@@ -91,7 +91,7 @@ class Recording:
         config: Mapping[str, Any] | None = None,
         graphs: Mapping[tuple[Moment, int], GraphLog] | None = None,
         aliases: Mapping[str, str] | None = None,
-        failure: Failure = Failure(),
+        failure: Failure | None = None,
         output: tuple[Any, ...] = (),
         missing_ranks: tuple[int, ...] = (),
     ) -> None:
@@ -99,7 +99,7 @@ class Recording:
         self._graphs = graphs or {}
         self._aliases = aliases or {}
         self._output = output
-        self.failure = failure
+        self.failure = failure or Failure()
         self.outcome = outcome
         self.config = config
         self.missing_ranks = missing_ranks

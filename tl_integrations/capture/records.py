@@ -124,6 +124,8 @@ def _layer_names(run: Run, catches: Sequence[Catch]) -> list[str]:
 
 
 def _module_name(run: Run, caught: Catch) -> str:
+    if caught.kind in ("input", "buffer"):
+        return caught.path
     path = run.calls.path(caught.call)
     repeat = f":{path.pass_index}" if path.pass_index > 1 else ""
     given = ".input" if caught.io == "input" else ""

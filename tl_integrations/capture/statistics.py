@@ -68,12 +68,11 @@ def _nonfinite_fraction(v: Tensor) -> Tensor:
     # of finite values only leads to the careful count.
     if v.device.type == "cpu" and math.isfinite(float(v.sum())):
         return torch.zeros((), dtype=torch.float64)
-    finite = torch.isfinite(v).to(torch.float64)
-    return 1 - finite.mean()
+    return torch.isfinite(v).logical_not().to(torch.float64).mean()
 
 
 def _rms(v: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(v) / float(v.numel()) ** 0.5
+    return v.square().mean().sqrt()
 
 
 def _median(v: Tensor) -> Tensor:
