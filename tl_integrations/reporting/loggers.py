@@ -2,13 +2,18 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from typing import Any, Protocol
 
+import numpy as np
+
+from tl_integrations.capture.events import Histogram
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting.board import Board, needs_of
-from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, step_of
+from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, layers, step_of, tag
 from tl_integrations.reporting.tensorboard import Writer
 
 
@@ -18,14 +23,14 @@ class Logger(Protocol):
     @property
     def experiment(self) -> Any: ...
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None: ...
+    def log_metrics(self, metrics: Mapping[str, Any], step: int) -> None: ...
 
 
 class LoggerSink:
     """Gives captured steps to a logger: all numbers of a step in one `log_metrics` call.
 
-    Histograms go to loggers whose experiment can show them. Loggers that number rows themselves (CSV, W&B)
-    would count a second call as another step.
+    Loggers that number rows themselves (CSV, W&B) would count a second call as another step. Histograms go to
+    loggers that can show them: those with a TensorBoard writer, and W&B.
 
     Args:
         logger: A Lightning logger of either package name, or any object with `log_metrics(metrics, step)`.
@@ -45,14 +50,18 @@ class LoggerSink:
         selector: str = "",
     ) -> None:
         self._logger = logger
-        report = report or ReportOptions()
-        self._summaries = Summaries(statistics, report, selector)
+        self._report = report or ReportOptions()
+        self._summaries = Summaries(statistics, self._report, selector)
         experiment = getattr(logger, "experiment", None)
-        self._board = (
-            Board(experiment, statistics, histograms, report) if isinstance(experiment, Writer) else None
-        )
-        bins = histograms if self._board is not None else 0
-        self._needs = needs_of(statistics, bins, report)
+        self._board: Board | None = None
+        self._wrap: Callable[[Histogram], object] | None = None
+        if isinstance(experiment, Writer):
+            self._board = Board(experiment, statistics, histograms, self._report)
+            self._needs = needs_of(statistics, histograms, self._report)
+        else:
+            self._wrap = histogram_wrapper(experiment)
+            bins = histograms if self._wrap is not None else 0
+            self._needs = needs_of(statistics, bins, replace(self._report, images=()))
         self._rule = naming_rule(logger)
         self._names: dict[str, str] = {}
 
@@ -61,11 +70,14 @@ class LoggerSink:
         return self._needs
 
     def write(self, captured: CapturedStep) -> None:
-        if self._board is None:
-            self._logger.log_metrics(self._named(self._summaries.row(captured)), step_of(captured))
-            return
-        self._logger.log_metrics(self._summaries.metrics(captured), step_of(captured))
-        self._board.write(captured)
+        step = step_of(captured)
+        if self._board is not None:
+            self._logger.log_metrics(self._summaries.metrics(captured), step)
+            self._board.write(captured)
+        else:
+            self._logger.log_metrics(
+                self._named(self._summaries.row(captured) | self._wrapped(captured)), step
+            )
 
     def flush(self) -> None:
         self._finish(final=False)
@@ -80,12 +92,34 @@ class LoggerSink:
         if save is not None:
             save()
 
-    def _named(self, metrics: Mapping[str, float]) -> dict[str, float]:
+    def _wrapped(self, captured: CapturedStep) -> dict[str, Any]:
+        """The step's histograms as objects that the logger shows; they travel with the metrics."""
+        if self._wrap is None:
+            return {}
+        stage = captured.moment.stage
+        return {
+            tag("hist", layer, self._report, stage, record.io): self._wrap(record.histogram)
+            for layer, record in layers(captured)
+            if record.histogram is not None and record.histogram.num > 0
+        }
+
+    def _named(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics under names that the logger takes, each name made once."""
         for key in metrics:
             if key not in self._names:
                 self._names[key] = unique(self._rule(key), self._names.values())
         return {self._names[key]: value for key, value in metrics.items()}
+
+
+def histogram_wrapper(experiment: object) -> Callable[[Histogram], object] | None:
+    """How an experiment that is no TensorBoard writer wants histograms; None where it takes none."""
+    if type(experiment).__module__.partition(".")[0] != "wandb":
+        return None
+    # W&B made this experiment, so it is there; it is no dependency.
+    wandb = import_module("wandb")
+    return lambda histogram: wandb.Histogram(
+        np_histogram=(np.array(histogram.counts), np.array(histogram.edges))
+    )
 
 
 def naming_rule(logger: object) -> Callable[[str], str]:
