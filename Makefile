@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed and none was found on PATH."; exit 1; fi; \
 	$$found -m venv $(VENV) || { echo "$$found cannot make a virtual environment: install its venv package."; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade pip setuptools
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,loggers]'
 	@touch $(READY)
 
 test: $(READY) ## the whole suite
