@@ -12,6 +12,17 @@ from tl_integrations.capture.events import Histogram, Moment, Record
 from tl_integrations.capture.protocols import CapturedStep
 
 
+class Kept:
+    """A payload in memory."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+        self.nbytes = value.nbytes
+
+    def read(self) -> Tensor:
+        return self.value
+
+
 def record(layer: str, value: Tensor, *, bins: int = 8, **fields: Any) -> Record:
     """A record whose statistics come from numpy-like arithmetic that is not the product's."""
     finite = value.double().flatten()

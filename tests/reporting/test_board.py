@@ -11,20 +11,9 @@ from PIL import Image
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from torch.utils.tensorboard import SummaryWriter
 
-from tests.reporting.captures import board, captured, record
+from tests.reporting.captures import Kept, board, captured, record
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting import TensorBoardSink
-
-
-class Kept:
-    """A payload in memory."""
-
-    def __init__(self, value: torch.Tensor) -> None:
-        self.value = value
-        self.nbytes = value.nbytes
-
-    def read(self) -> torch.Tensor:
-        return self.value
 
 
 def pixels(event: object) -> np.ndarray:

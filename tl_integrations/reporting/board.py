@@ -18,7 +18,14 @@ from tl_integrations.reporting.summaries import (
     step_of,
     tag,
 )
-from tl_integrations.reporting.tensorboard import Writer, write_histogram, write_image, write_layout
+from tl_integrations.reporting.tensorboard import (
+    Writer,
+    write_histogram,
+    write_image,
+    write_layout,
+    write_text,
+)
+from tl_integrations.reporting.texts import step_list
 
 SHOWN = ("output", "input", "gradient")
 """Kinds of records that have histograms."""
@@ -100,10 +107,13 @@ class Board:
         self._history = History(limit=MOST_STEPS)
         self._drawn: dict[str, int] = {}
         self._opened = False
+        self._steps: list[int] = []
         self._warned = False
 
     def write(self, captured: CapturedStep) -> None:
         """Show one captured step."""
+        if captured.moment.stage == "train":
+            self._steps.append(step_of(captured))
         if not self._opened:
             self._opened = True
             if self._report.layout and len(captured.records) > 1:
@@ -116,6 +126,10 @@ class Board:
 
     def draw(self, *, final: bool = False) -> None:
         """Draw the heat maps: at the end, and before that whenever there are twice the steps."""
+        if final and self._steps:
+            name = cost_tag("steps", self._report)
+            write_text(self._writer, name, step_list(self._steps), max(self._steps))
+            self._steps = []
         for stage in self._history.stages:
             series = self._history.series(stage)
             steps = series.taken

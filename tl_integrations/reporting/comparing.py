@@ -6,13 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from tl_integrations.capture.events import Moment, Record
-from tl_integrations.capture.protocols import CapturedStep
+from tl_integrations.capture.events import Record
 from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import RecordLookupError
 from tl_integrations.reporting.comparison import Comparison, Difference
 from tl_integrations.reporting.similarity import as_comparable, cosine, linear_cka, relative_change
-from tl_integrations.reporting.summaries import layers
+from tl_integrations.reporting.summaries import captured_steps, layers
 
 Comparable = Recording | Mapping[str, Any]
 When = tuple[str, int | None, int | None]
@@ -72,24 +71,15 @@ def compare(a: Comparable, b: Comparable, *, track: Track = iter) -> Comparison:
 def _held(value: Comparable) -> dict[When, Layers]:
     """The layers of each moment, unread."""
     if isinstance(value, Recording):
-        moments: dict[Moment, list[Record]] = {}
-        for record in value:
-            if record.io == "output":
-                moments.setdefault(_moment(record), []).append(record)
+        outputs = captured_steps(record for record in value if record.io == "output")
         return {
-            (moment.stage, moment.step, moment.batch): {
-                name: _reader(record) for name, record in layers(CapturedStep(moment=moment, records=records))
+            (each.moment.stage, each.moment.step, each.moment.batch): {
+                name: _reader(record) for name, record in layers(each)
             }
-            for moment, records in moments.items()
+            for each in outputs
         }
     tensors = value.get("state_dict", value)
     return {("", None, None): {k: _constant(v) for k, v in tensors.items() if isinstance(v, Tensor)}}
-
-
-def _moment(record: Record) -> Moment:
-    """The part of a record's moment that pairs it with another run's."""
-    moment = record.moment
-    return Moment(step=moment.step, stage=moment.stage, batch=moment.batch)
 
 
 def _reader(record: Record) -> Callable[[], Tensor]:

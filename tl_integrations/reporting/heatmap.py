@@ -39,12 +39,13 @@ def heat_map(
         steps: One per column; columns beyond 1000 are sampled.
         title: Written on top.
 
-    Returns: An image of some 1000 pixels in both directions, whatever the number of layers and steps.
+    Returns: An image of at most some 1000 pixels in both directions, whatever the number of layers and steps;
+        few steps make one that a card of TensorBoard shows pixel by pixel.
     """
     columns = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 1000)).astype(int))
     cells, (low, high), logarithmic = _coloured(np.asarray(values, dtype=np.float64)[:, columns])
     tall = int(np.clip(900 // max(len(names), 1), 2, 20))
-    wide = int(np.clip(800 // max(len(columns), 1), 1, 20))
+    wide = int(np.clip(240 // max(len(columns), 1), 1, 20))
     body = cells.repeat(tall, axis=0).repeat(wide, axis=1)
     shown = [_shortened(name) for name in names]
     left = WIDTH * max(map(len, shown), default=0) + 10

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tl_integrations.capture.events import Record
 from tl_integrations.capture.protocols import CapturedStep
-from tl_integrations.reporting.summaries import layers, step_of
+from tl_integrations.reporting.summaries import captured_steps, layers, step_of
 
 MISSING = math.nan
 """A layer that a step does not have."""
@@ -120,13 +120,9 @@ class History:
     @classmethod
     def of(cls, records: Iterable[Record]) -> "History":
         """The history of many records, such as all of a bundle, in the order they were captured."""
-        moments: dict[tuple[str, int, int], list[Record]] = {}
-        for record in records:
-            moment = record.moment
-            moments.setdefault((moment.stage, moment.step or 0, moment.batch or 0), []).append(record)
         history = cls()
-        for members in moments.values():
-            history.add(CapturedStep(moment=members[0].moment, records=members))
+        for captured in captured_steps(records):
+            history.add(captured)
         return history
 
     def add(self, captured: CapturedStep) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.protocols import CapturedStep
@@ -26,6 +26,15 @@ def layers(captured: CapturedStep) -> Iterator[tuple[str, Record]]:
         seen = runs.setdefault(moment, {})
         run = seen.setdefault(record.run_index, len(seen) + 1)
         yield layer_name(record) + _qualifier(moment, run), record
+
+
+def captured_steps(records: Iterable[Record]) -> list[CapturedStep]:
+    """Records, such as all of a bundle, as the steps they were captured in."""
+    moments: dict[tuple[str, int | None, int | None], list[Record]] = {}
+    for record in records:
+        moment = record.moment
+        moments.setdefault((moment.stage, moment.step, moment.batch), []).append(record)
+    return [CapturedStep(moment=members[0].moment, records=members) for members in moments.values()]
 
 
 def layer_name(record: Record) -> str:
