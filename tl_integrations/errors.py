@@ -22,6 +22,7 @@
     │   ├── UntrustedTargetError (PermissionError) a `_target_` that may not run
     │   ├── ConfigTextError (ValueError)           YAML that is no safe config
     │   ├── BuildError (ValueError)                a config that cannot be built as written
+    │   ├── VerifyError (AssertionError)           built by code and from the config, two things differ
     │   └── NoConfigError (LookupError)            nothing is known of how an object was built
     ├── ScheduleError (ValueError)                 a schedule's text or numbers are wrong
     └── BundleError
@@ -157,6 +158,10 @@ class ConfigTextError(ConfigError, ValueError):
 
 class BuildError(ConfigError, ValueError):
     """A config that cannot be built as it is written."""
+
+
+class VerifyError(ConfigError, AssertionError):
+    """An object built from its config differs from the one built by code."""
 
 
 class NoConfigError(ConfigError, LookupError):

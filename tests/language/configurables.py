@@ -219,3 +219,13 @@ class SubFamily(Family):
 @L.configurable
 def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
     return x * factor
+
+
+SURPRISE: list[int] = []
+
+
+@L.configurable
+def surprising(width: int) -> nn.Module:
+    """Builds something else every time."""
+    SURPRISE.append(width)
+    return nn.Linear(len(SURPRISE), width)

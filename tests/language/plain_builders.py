@@ -90,3 +90,16 @@ class Derived:
 
     def __post_init__(self) -> None:
         self.double = 2 * self.width
+
+
+@dataclasses.dataclass
+class Kept:
+    width: int
+    scale: dataclasses.InitVar[int]
+
+    def __post_init__(self, scale: int) -> None:
+        self.width *= scale
+
+
+class Word(str):
+    """A string of one's own."""

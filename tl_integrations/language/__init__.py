@@ -10,19 +10,24 @@ from tl_integrations.errors import (
     TraceLeakError,
     TraceNodeError,
     UntrustedTargetError,
+    VerifyError,
 )
 from tl_integrations.language.building import instantiate
 from tl_integrations.language.calling import call, partial, wrap
 from tl_integrations.language.configurable import configurable
 from tl_integrations.language.diffing import diff
 from tl_integrations.language.encoding import register_encoder
+from tl_integrations.language.explaining import explain
 from tl_integrations.language.markers import MISSING, ref
 from tl_integrations.language.provenance import config_of
+from tl_integrations.language.python_source import to_python
 from tl_integrations.language.reading import load_config
 from tl_integrations.language.registry import store
+from tl_integrations.language.selecting import select
 from tl_integrations.language.text import save_config, to_yaml
 from tl_integrations.language.tracing import OrphanNodeWarning, is_tracing, trace, untraced
 from tl_integrations.language.trust import trust
+from tl_integrations.language.verifying import verify
 
 __all__ = [
     "MISSING",
@@ -35,10 +40,12 @@ __all__ = [
     "TraceLeakError",
     "TraceNodeError",
     "UntrustedTargetError",
+    "VerifyError",
     "call",
     "config_of",
     "configurable",
     "diff",
+    "explain",
     "instantiate",
     "is_tracing",
     "load_config",
@@ -46,10 +53,13 @@ __all__ = [
     "ref",
     "register_encoder",
     "save_config",
+    "select",
     "store",
+    "to_python",
     "to_yaml",
     "trace",
     "trust",
     "untraced",
+    "verify",
     "wrap",
 ]

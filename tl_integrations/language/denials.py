@@ -25,7 +25,7 @@ _MODULES = {
         code codeop runpy importlib imp zipimport pkgutil pkg_resources timeit cProfile profile doctest
         _frozen_importlib _frozen_importlib_external unittest.mock distutils setuptools pip idlelib
         lib2to3 antigravity this multiprocessing.pool concurrent.futures threading _thread sched atexit
-        operator _operator hydra.core hydra._internal hydra.main hydra.experimental _testcapi
+        hydra.core hydra._internal hydra.main hydra.experimental _testcapi
         _xxsubinterpreters numba.core sitecustomize usercustomize torch.os torch.sys torch._dynamo
         torch._inductor torch._export torch.fx torch.distributed.rpc torch.distributed.run
         torch.distributed.launcher torch.distributed.elastic torch.multiprocessing numpy.f2py

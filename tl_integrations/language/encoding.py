@@ -15,7 +15,7 @@ from tl_integrations.errors import TraceError, TraceNodeError
 from tl_integrations.language.binding import RESERVED
 from tl_integrations.language.literals import literal, needs_escape
 from tl_integrations.language.markers import Missing, Reference
-from tl_integrations.language.nodes import MARKED, Call, Node, place
+from tl_integrations.language.nodes import MARKED, Call, Node, Tree, place
 
 Encoded = Any
 Where = tuple[Any, ...]
@@ -67,8 +67,7 @@ class Encoder:
         if kind is dict:
             return self._mapping(value, where)
         try:
-            recipe = recipe_of(value)
-            return self.inside(value, where, recipe)
+            return _converting(self.inside(value, where, recipe_of(value)))
         except Opaque as reason:
             raise TraceError(_opaque_text(value, where, str(reason))) from None
 
@@ -97,9 +96,7 @@ class Encoder:
             if name in RESERVED:
                 raise Opaque(f"its field {name!r} means something else to Hydra")
             node[name] = self.value(value, (where, name))
-        if any(
-            type(value) in (list, dict) and "_target_" not in value for value in (args or kwargs.values())
-        ):
+        if any(type(value) in (list, dict) and "_target_" not in value for value in node.values()):
             node["_convert_"] = "all"
         return node
 
@@ -130,6 +127,19 @@ class Encoder:
         if _has_plain_keys(values):
             return self.inside(values, where, _dict)
         return self.inside(values, where, _pairs)
+
+
+def _converting(node: Encoded) -> Encoded:
+    """Hydra puts built `_args_` into a ListConfig, which reads `${` in them and turns tuples into lists,
+    unless told."""
+    if type(node) is dict and "_convert_" not in node and any(map(is_compound, node.get("_args_", ()))):
+        node["_convert_"] = "all"
+    return node
+
+
+def is_compound(value: Encoded) -> bool:
+    """Whether an encoded value is more than a scalar."""
+    return type(value) in (dict, list, Call, Tree)
 
 
 def _list(values: Any, encoder: Encoder, where: Where) -> list[Encoded]:

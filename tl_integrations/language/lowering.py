@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from tl_integrations.errors import TraceError
 from tl_integrations.language.defaults import DefaultsMode, with_defaults
-from tl_integrations.language.encoding import EXACT, Encoder
+from tl_integrations.language.encoding import EXACT, Encoder, is_compound
 from tl_integrations.language.keys import Path, dotted, relative
 from tl_integrations.language.nodes import Call, Site, Tree, place
 
@@ -37,6 +37,7 @@ class _Lowering:
         self.sharing = sharing
         self.defaults = defaults
         self.result = Lowered(content=None)
+        self.handing_on: list[Path] = []
         self._placed: dict[int, Path] = {}
 
     def value(self, value: Any, path: Path) -> Any:
@@ -86,8 +87,9 @@ class _Lowering:
             node[name] = self.value(value, (*path, name))
             containers = containers or _is_container(value)
         if any(type(v) is Tree and v.as_config for v in (*kwargs.values(), *args)):
+            self.handing_on.append(path)
             return _handing_on_configs(node, kwargs, args, path)
-        if containers or any(map(_is_container, args)):
+        if containers or any(map(is_compound, args)):
             node["_convert_"] = "all"
         return node
 
@@ -124,6 +126,17 @@ def _handing_on_configs(
     return node
 
 
+def _shield(content: Any, handing_on: list[Path]) -> None:
+    """Nodes inherit `_convert_`; one that hands on configs must say so below one that converts."""
+    for path in handing_on:
+        mode, node = "none", content
+        for key in path:
+            mode = node.get("_convert_", mode) if isinstance(node, dict) else mode
+            node = node[key]
+        if mode != "none":
+            node["_convert_"] = "none"
+
+
 def _holds_target(content: Any) -> bool:
     if isinstance(content, dict):
         return "_target_" in content or any(map(_holds_target, content.values()))
@@ -155,6 +168,7 @@ def lower(root: Any, *, sharing: Sharing = "reference", defaults: DefaultsMode =
     work = _Lowering(sharing, defaults)
     try:
         work.result.content = work.value(root, ())
+        _shield(work.result.content, work.handing_on)
     except RecursionError:
         raise TraceError("The recorded calls are nested too deeply for a config.") from None
     return work.result

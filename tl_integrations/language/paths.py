@@ -37,7 +37,7 @@ def import_path(target: Any) -> str:
     _refuse_unimportable(target, module, qualname)
     if isinstance(module, str) and isinstance(qualname, str):
         path = f"{module}.{qualname}"
-        if module.startswith("_") and (public := _reexported(target)):
+        if (module.startswith("_") or "._" in module) and (public := _reexported(target)):
             return public
         if stands_for(lookup(path), target):
             return path
