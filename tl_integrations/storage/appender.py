@@ -5,8 +5,8 @@ something fails in between, files and columns go back to where they were, and th
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from xxhash import xxh3_128
 from tl_integrations.capture.events import Moment
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleIOError
-from tl_integrations.storage.filesystem import Folder, io_errors
+from tl_integrations.storage.filesystem import Folder, UnsyncedError, io_errors, sync_folder
 from tl_integrations.storage.growing import Growing, Mark
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.record_lines import step_number
@@ -114,9 +114,8 @@ class Appender:
             tensors: For each record its tensor and its gradient, on the CPU.
         """
         self._refuse_when_broken()
-        with io_errors("write to", self.folder.path):
-            if self._growing.is_full():
-                self._roll()
+        with self._noticing_failed_syncs("write to"):
+            self._roll_if_full()
             mark, before = self._growing.mark(), self.position.copied()
             waiting = self._waiting_commits
             # A number is never used twice, so that lines of a failed commit never join another one.
@@ -135,13 +134,13 @@ class Appender:
         """Write lines that wait for a later commit."""
         self._refuse_when_broken()
         if self._growing.lines:
-            with io_errors("write to", self.folder.path):
+            with self._noticing_failed_syncs("write to"):
                 self._write_lines()
 
     def finish(self, outcome: Outcome, finished: str) -> None:
         """Complete shard and index, and publish the manifest."""
         self._refuse_when_broken()
-        with io_errors("finish", self.folder.path):
+        with self._noticing_failed_syncs("finish"):
             if self._rewind is not None:
                 self._add_rewind(self._rewind)
             self._roll()
@@ -149,6 +148,7 @@ class Appender:
             self.folder.sync()
             self.folder.publish(MANIFEST, write_manifest(self._manifest(outcome, finished)))
             self.folder.unlink(OPEN_MANIFEST)
+            sync_folder(self.folder.path.parent, self.folder.disk)
 
     def close(self) -> None:
         """Let go of the files without finishing anything."""
@@ -158,14 +158,23 @@ class Appender:
             with suppress(OSError):
                 self.folder.disk.close(fd)
 
+    @contextmanager
+    def _noticing_failed_syncs(self, doing: str) -> Iterator[None]:
+        """After a failed sync nothing that was not durable before can be trusted: writing ends."""
+        with io_errors(doing, self.folder.path):
+            try:
+                yield
+            except UnsyncedError as error:
+                self.broken = error
+                raise
+
     def _add_step(
         self, number: int, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]
     ) -> None:
         position, nbytes = self.position, 0
         self._notice_rewind(captured.moment)
         for record, (tensor, gradient) in zip(captured.records, tensors, strict=True):
-            if self._growing.is_full(len(record.shape)):
-                self._roll()
+            self._roll_if_full(len(record.shape))
             nbytes += self._growing.add_record(number, record, tensor, position.generation)
             if gradient is not None and record.gradient is not None:
                 nbytes += self._growing.add_gradient(number, record.gradient, gradient)
@@ -201,6 +210,10 @@ class Appender:
             self._growing.add_rewind(step, position.generation)
             position.last_step = min(position.last_step, step - 1)
 
+    def _roll_if_full(self, dimensions: int = 0) -> None:
+        if self._growing.is_full(dimensions):
+            self._roll()
+
     def _roll(self) -> None:
         """End the shard, write its columns, begin the next; what fails is begun again by the next call."""
         growing, position = self._growing, self.position
@@ -232,36 +245,25 @@ class Appender:
         return Growing(shard, self.position.record, self.options)
 
     def _write_lines(self) -> None:
-        content, power = b"".join(self._growing.lines), self.options.durability == "power"
+        """Append the lines; with durability "power" only after all that they speak of is durable."""
+        growing, content = self._growing, b"".join(self._growing.lines)
+        power = self.options.durability == "power"
         if power:
-            self._sync(self._growing.shard.sync)
+            growing.shard.sync()
+            if growing.shard.opened and self._named_shard != growing.shard.number:
+                self.folder.sync()
+                self._named_shard = growing.shard.number
         try:
             self.folder.disk.write(self._fd, [content])
         except OSError:
             self._cut_index()
             raise
         if power:
-            self._sync(lambda: self.folder.disk.sync(self._fd))
-            self._sync_names()
+            self.folder.disk.sync(self._fd)
         self._hash.update(content)
         self.position.index_nbytes += len(content)
-        self._growing.lines.clear()
+        growing.lines.clear()
         self._waiting_commits = 0
-
-    def _sync_names(self) -> None:
-        """New names are durable once their folder is synced: once per shard."""
-        shard = self._growing.shard
-        if self._named_shard != shard.number:
-            self._sync(self.folder.sync)
-            self._named_shard = shard.number if shard.opened else 0
-
-    def _sync(self, act: Callable[[], None]) -> None:
-        """A sync that failed is never tried again: the system may have forgotten what it could not write."""
-        try:
-            act()
-        except OSError as error:
-            self.broken = error
-            raise
 
     def _cut_index(self) -> None:
         try:

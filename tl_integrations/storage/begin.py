@@ -8,7 +8,7 @@ from typing import Any
 from tl_integrations.capture.protocols import SinkContext
 from tl_integrations.storage.appender import Appender, Position
 from tl_integrations.storage.continuing import reopen
-from tl_integrations.storage.filesystem import Disk, Folder, io_errors
+from tl_integrations.storage.filesystem import Disk, Folder, io_errors, sync_folder
 from tl_integrations.storage.lock import Lock
 from tl_integrations.storage.opening import decide, make_folders, remove_bundle, set_aside
 from tl_integrations.storage.options import WriteOptions
@@ -65,10 +65,13 @@ def _create(path: Path, options: WriteOptions, about: Plain, config: bytes | Non
     try:
         with io_errors("begin", path):
             lock = Lock(folder)
-            folder.publish(OPEN_MANIFEST, write_manifest(about), sync=False)
             if config is not None:
                 folder.publish(CONFIG, config, sync_folder=False)
+            folder.publish(OPEN_MANIFEST, write_manifest(about), sync=False)
             appender = Appender(folder, options, about, Position())
+            if options.durability == "power":
+                folder.sync()
+                sync_folder(path.parent, disk)
     except BaseException:
         folder.close()
         if lock is not None:

@@ -25,6 +25,10 @@ _MOST_BUFFERS = 1024
 """What one `writev` takes at most (IOV_MAX on Linux and macOS)."""
 
 
+class UnsyncedError(OSError):
+    """A sync failed: the system may have forgotten what it could not write, and would not say so again."""
+
+
 class Disk:
     """System calls by name; a subclass overrides `call` to watch or to fail them."""
 
@@ -78,7 +82,15 @@ class Disk:
         self.call("seek", os.lseek, fd, offset, os.SEEK_SET)
 
     def sync(self, fd: int) -> None:
-        self.call("fsync", os.fsync, fd)
+        """Make a file's bytes, or a folder's names, durable.
+
+        Raises:
+            UnsyncedError: if that failed; trying again would prove nothing.
+        """
+        try:
+            self.call("fsync", os.fsync, fd)
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror) from error
 
     def rename(self, source: str, target: str, *, at: int | None = None) -> None:
         self.call("rename", os.rename, source, target, src_dir_fd=at, dst_dir_fd=at)
@@ -255,12 +267,26 @@ class Folder:
             self.disk.unlink(name, at=self.fd)
 
     def sync(self) -> None:
-        """Make names durable; some network file systems cannot, and then the files alone are."""
-        try:
-            self.disk.sync(self.fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                raise
+        """Make names durable."""
+        _sync_names(self.fd, self.disk)
+
+
+def sync_folder(path: Path, disk: Disk) -> None:
+    """Make the names in a folder durable, whether the path is a link or not."""
+    fd = disk.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _sync_names(fd, disk)
+    finally:
+        disk.close(fd)
+
+
+def _sync_names(fd: int, disk: Disk) -> None:
+    """Some network file systems cannot sync a folder; then the files alone are durable."""
+    try:
+        disk.sync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _check_name(name: str, folder: Path) -> None:

@@ -29,23 +29,38 @@ class StoredGraphs(Mapping[tuple[Moment, int], GraphLog]):
                     graph = self._graph_of(part, int(columns["commit"][row]))
                     if graph is not None:
                         return graph
+        return self._graph_without_rows(key, step)
+
+    def _graph_without_rows(self, key: tuple[Moment, int], step: int) -> GraphLog:
+        for part in self._parts:
+            columns = part.segment.columns
+            at = np.flatnonzero((columns["commit_steps"] == step) & (columns["commit_graphs"] >= 0))
+            if len(at) and key == (Moment(step=key[0].step), 1):
+                graph = self._graph_of(part, int(columns["commits"][at[0]]))
+                if graph is not None:
+                    return graph
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[tuple[Moment, int]]:
-        seen: set[tuple[Moment, int]] = set()
+        seen = dict.fromkeys(self._keys_of_rows())
+        yield from seen
+        # A graph whose step kept no record is found by its step alone.
+        steps = {moment.step for moment, _ in seen}
+        for part in self._parts:
+            columns = part.segment.columns
+            for step, graph in zip(columns["commit_steps"].tolist(), columns["commit_graphs"].tolist()):
+                moment = Moment(step=None if step == NO_STEP else step)
+                if graph >= 0 and moment.step not in steps:
+                    yield moment, 1
+
+    def _keys_of_rows(self) -> Iterator[tuple[Moment, int]]:
         for part, kept in zip(self._parts, self._kept):
             columns = part.segment.columns
             for row in kept.tolist():
-                if self._id_of(part, int(columns["commit"][row])) is None:
-                    continue
-                step = int(columns["step"][row])
-                moment = Moment(
-                    step=None if step == NO_STEP else step, **part.moments[int(columns["moment"][row])]
-                )
-                key = (moment, int(columns["run"][row]))
-                if key not in seen:
-                    seen.add(key)
-                    yield key
+                if self._id_of(part, int(columns["commit"][row])) is not None:
+                    step = int(columns["step"][row])
+                    about = part.moments[int(columns["moment"][row])]
+                    yield Moment(step=None if step == NO_STEP else step, **about), int(columns["run"][row])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -7,6 +7,7 @@ from torch import Tensor
 from tl_integrations.capture.events import Gradient, Moment, Record
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import CapturedStep
+from tl_integrations.errors import UnsupportedTensorError
 from tl_integrations.storage.columns import Columns
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.record_lines import (
@@ -20,7 +21,7 @@ from tl_integrations.storage.record_lines import (
 )
 from tl_integrations.storage.shard_file import ShardFile, Written
 from tl_integrations.storage.strict_json import dump, number_text
-from tl_integrations.storage.tensors import reduce
+from tl_integrations.storage.tensors import plain, reduce
 from tl_integrations.storage.tlspec import MOST_RECORDS_PER_SHARD, line, sealed, sum_text
 
 
@@ -79,8 +80,7 @@ class Growing:
         """Append one record. Returns: the bytes of its tensor."""
         site, place, number = self._site(record), None, self.next_record
         if tensor is not None:
-            kept = reduce(tensor, self._options.dtype, self._options.samples)
-            place = self.shard.append(f"r{number:09d}", kept)
+            kept, place = self._store(f"r{number:09d}", tensor, record.name)
             if kept.dtype is not record.dtype or tuple(kept.shape) != tuple(record.shape):
                 site = site_fragment(record, (kept.dtype, tuple(kept.shape)))
         moment, step = self._moment(record.moment, generation), step_number(record.moment.step)
@@ -109,8 +109,8 @@ class Growing:
 
     def add_gradient(self, commit: int, gradient: Gradient, tensor: Tensor) -> int:
         """Append the gradient of the last record. Returns: its bytes."""
-        owner, kept = self.next_record - 1, reduce(tensor, self._options.dtype, self._options.samples)
-        place = self.shard.append(f"g{owner:09d}", kept)
+        owner = self.next_record - 1
+        kept, place = self._store(f"g{owner:09d}", tensor, f"gradient of record {owner}")
         site = dump(tensor_fields(kept.dtype, tuple(kept.shape)))[1:-1]
         scale, accumulate = float(gradient.loss_scale), int(gradient.accumulate)
         head = f'"kind":"grad","record":{owner},"commit":{commit},{site}{_place_fragment(place)}'
@@ -147,6 +147,15 @@ class Growing:
         }
         self.lines.append(line(fields if graph is None else fields | {"graph": graph}))
         self.columns.add_commit(commit, step_number(captured.moment.step), graph)
+
+    def _store(self, key: str, tensor: Tensor, name: str) -> tuple[Tensor, Written]:
+        try:
+            kept = plain(reduce(tensor, self._options.dtype, self._options.samples))
+        except (RuntimeError, TypeError) as error:
+            raise UnsupportedTensorError(
+                f"The tensor of {name!r} cannot be stored: {error}. Leave it out of `save=`."
+            ) from error
+        return kept, self.shard.append(key, kept)
 
     def _add_line(self, fields: dict[str, object]) -> None:
         self.lines.append(line(fields))

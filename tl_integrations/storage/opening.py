@@ -21,6 +21,7 @@ from tl_integrations.storage.filesystem import DISK, Disk, Folder, as_io_error
 from tl_integrations.storage.lock import is_held
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.tlspec import (
+    CONFIG,
     INDEX,
     LOCK,
     MANIFEST,
@@ -109,8 +110,9 @@ def _look_inside(folder: Folder) -> Standing:
 
 
 def _has_own_files(names: list[str]) -> bool:
-    begun = {LOCK, f"{OPEN_MANIFEST}.tmp"}
-    return INDEX in names or begun.issuperset(names)
+    """Whether they are a bundle's without its manifest; a config of somebody else's is not."""
+    begun = {LOCK, CONFIG, f"{CONFIG}.tmp", f"{OPEN_MANIFEST}.tmp"}
+    return INDEX in names or OPEN_MANIFEST in names or (LOCK in names and begun.issuperset(names))
 
 
 def manifest_of(folder: Folder, name: str) -> Plain | None:

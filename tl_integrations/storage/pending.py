@@ -127,7 +127,9 @@ def close(queue: Pending, outcome: Outcome, identity: Identity, seconds: float) 
             queue.thread.join(seconds)
             error = _finish(queue, outcome, identity, error)
     finally:
-        queue.begun.close()
+        # A thread that still writes keeps its files; the bundle stays unfinished.
+        if not queue.thread.is_alive():
+            queue.begun.close()
     if error is not None:
         raise error
 

@@ -37,6 +37,7 @@ from tl_integrations.storage.tlspec import (
     sum_of,
     sum_text,
 )
+from tl_integrations.storage.torchlens import is_torchlens, read_torchlens
 
 _PIECE = 4 << 20
 STATUSES = ("complete", "interrupted", "failed", "halted")
@@ -57,7 +58,7 @@ class Opened:
 def load(path: str | os.PathLike[str], live: bool = False) -> Recording:
     """Open a bundle: metadata now, tensors when asked for.
 
-    The config inside is plain data; nothing of it is built here.
+    The config inside is plain data; nothing of it is built here. Bundles that TorchLens wrote open too.
 
     Args:
         path: Of the bundle. One with a folder per rank opens as a whole, or rank by rank.
@@ -67,6 +68,8 @@ def load(path: str | os.PathLike[str], live: bool = False) -> Recording:
         BundleVersionError: if a newer version wrote it.
         BundleCorruptError: if metadata is damaged. A damaged tensor raises when it is read.
     """
+    if is_torchlens(Path(path)):
+        return read_torchlens(Path(path))
     return as_recording(*open_all(Path(path), live=live))
 
 

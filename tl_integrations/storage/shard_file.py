@@ -50,6 +50,7 @@ class ShardFile:
         self._entries: list[str] = []
         self._digests: list[bytes] = []
         self._header_bytes = _METADATA_BYTES
+        self._finished: Plain | None = None
         self._fillers = 0
 
     @property
@@ -62,10 +63,10 @@ class ShardFile:
 
     def has_room(self, dimensions: int) -> bool:
         """Whether one more record and its gradient, of so many dimensions together, fit into the header."""
-        return self._header_bytes + _ENTRY_BYTES + 20 * dimensions < HEADER_ROOM
+        return self._finished is None and self._header_bytes + _ENTRY_BYTES + 20 * dimensions < HEADER_ROOM
 
     def append(self, name: str, tensor: Tensor) -> Written:
-        """Write a CPU tensor's elements."""
+        """Write a plain CPU tensor's elements."""
         content = to_bytes(tensor)
         gap = -self.nbytes % ALIGNMENT
         self._write([_ZEROS[:gap], content] if gap else [content])
@@ -83,7 +84,9 @@ class ShardFile:
         return self.nbytes, len(self._entries), self._header_bytes, self._fillers
 
     def restore(self, mark: tuple[int, int, int, int] | None) -> None:
-        """Forget what came after the mark, or everything, in the file too."""
+        """Forget what came after the mark, or everything, in the file too; a finished file stays as it is."""
+        if self._finished is not None:
+            return
         self.nbytes, entries, self._header_bytes, self._fillers = mark or (0, 0, _METADATA_BYTES, 0)
         del self._entries[entries:], self._digests[entries:]
         if self.opened:
@@ -97,8 +100,10 @@ class ShardFile:
     def finish(self) -> Plain | None:
         """Make it an ordinary safetensors file under its final name.
 
-        Returns: its line in the manifest, or None when it never held a tensor.
+        Returns: its line in the manifest, or None when it never held a tensor. A second call returns it too.
         """
+        if self._finished is not None:
+            return self._finished
         if not self.opened:
             return None
         if not self._entries:
@@ -108,16 +113,21 @@ class ShardFile:
         tight = self.nbytes < SMALL
         about = {"format": "pt", "bundle": self._id}
         head = header(self._entries, about, room=None if tight else HEADER_ROOM)
+        total = xxh3_128(head)
+        total.update(b"".join(self._digests))
         if tight:
             self._rewrite(head)
         else:
             self._folder.disk.pwrite(self._fd, head, 0)
             self.sync()
             self._folder.disk.rename(f"{self.name}.part", self.name, at=self._folder.fd)
+        # From here on the file has its name: whatever fails now, no more tensors go into it.
+        nbytes = len(head) + self.nbytes
+        self._finished = {"name": self.name, "nbytes": nbytes, "sum": sum_text(total.digest())}
+        if tight:
+            self._remove_growing()
         self.close()
-        total = xxh3_128(head)
-        total.update(b"".join(self._digests))
-        return {"name": self.name, "nbytes": len(head) + self.nbytes, "sum": sum_text(total.digest())}
+        return self._finished
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -139,7 +149,7 @@ class ShardFile:
         self.nbytes += nbytes
 
     def _rewrite(self, head: bytes) -> None:
-        """Copy the data behind a header of its own size; the growing file goes when the copy is in place."""
+        """Copy the data behind a header of its own size."""
         disk, temporary = self._folder.disk, f"{self.name}.tmp"
         fd = self._folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -151,6 +161,10 @@ class ShardFile:
         finally:
             disk.close(fd)
         disk.rename(temporary, self.name, at=self._folder.fd)
+
+    def _remove_growing(self) -> None:
+        """Readers take the finished file when both are there, so one that cannot be removed does no harm."""
         if self._durable:
             self._folder.sync()
-        self._folder.unlink(f"{self.name}.part")
+        with suppress(OSError):
+            self._folder.unlink(f"{self.name}.part")

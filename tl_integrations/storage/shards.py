@@ -5,7 +5,6 @@ every tensor, and the tensors back to back without holes. A growing shard keeps 
 the header is filled in when the shard is finished, with spaces for what is left of the room.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tl_integrations.errors import BundleCorruptError
-from tl_integrations.storage.strict_json import parse
+from tl_integrations.storage.strict_json import dump, parse
 from tl_integrations.storage.tensors import CODE_SIZES
 from tl_integrations.storage.tlspec import sum_of
 
@@ -45,14 +44,14 @@ def header_entry(name: str, code: str, shape: list[int], start: int, stop: int) 
     return f'"{name}":{{"dtype":"{code}","shape":[{sizes}],"data_offsets":[{start},{stop}]}}'
 
 
-def header(entries: list[str], metadata: Mapping[str, str], *, room: int | None = None) -> bytes:
+def header(entries: list[str], metadata: Mapping[str, str] | None, *, room: int | None = None) -> bytes:
     """The length field and header of a file.
 
     Args:
         room: Bytes to fill with trailing spaces, the length field included; None: as many as it needs.
     """
-    about = f'"__metadata__":{json.dumps(dict(metadata), separators=(",", ":"))}'
-    text = ("{" + ",".join([about, *entries]) + "}").encode()
+    about = [] if metadata is None else [f'"__metadata__":{dump(dict(metadata))}']
+    text = ("{" + ",".join([*about, *entries]) + "}").encode()
     size = (len(text) + 8 + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT if room is None else room
     if len(text) > size - 8:
         raise ValueError(f"A header of {len(text)} bytes does not fit into {size}.")

@@ -68,7 +68,7 @@ CODE_SIZES = {
     "F16": 2,
     "BF16": 2,
 }
-CODE_SIZES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8}
+CODE_SIZES |= {"I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8}
 _MOST_DIMENSIONS = 64
 _MOST_BYTES = 1 << 62
 
@@ -112,9 +112,9 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     devices: set[torch.device] = set()
     for tensor in tensors:
         if tensor.device.type == "cuda":
-            plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-            target = torch.empty(plain.shape, dtype=plain.dtype, pin_memory=True)
-            moved.append(target.copy_(plain, non_blocking=True))
+            values = plain(tensor)
+            target = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            moved.append(target.copy_(values, non_blocking=True))
             devices.add(tensor.device)
         else:
             moved.append(tensor.detach().cpu())
@@ -132,12 +132,16 @@ def reduce(tensor: Tensor, dtype: torch.dtype | None, samples: int | None) -> Te
     return tensor
 
 
+def plain(tensor: Tensor) -> Tensor:
+    """The same values in row-major order, conjugation and negation carried out, without a graph."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
 def to_bytes(tensor: Tensor) -> memoryview:
-    """The elements of a CPU tensor in row-major order, conjugation and negation carried out."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if plain.numel() == 0:
+    """The elements of a plain CPU tensor."""
+    if tensor.numel() == 0:
         return memoryview(b"")
-    return plain.view(torch.uint8).numpy().data
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def from_bytes(content: bytearray, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:

@@ -1,0 +1,66 @@
+"""A disk that cannot follow: memory stays within the queue's bound, and every step is written or counted."""
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+import torch
+from bundles import step
+from faults.disks import SlowDisk
+
+from tl_integrations.storage import TlspecSink, load
+from tl_integrations.storage.options import WriteOptions
+
+MIB = 1 << 20
+
+
+def back_pressure(folder: Path, *, megabytes: int, rate: float, queue: int) -> str:
+    """Offer `megabytes` MiB to a disk of `rate` MiB/s through a queue of `queue` MiB, under each policy."""
+    told = []
+    for policy in ("block", "drop_newest"):
+        told.append(_offer(folder / f"{policy}.tlspec", policy, megabytes, rate, queue))  # type: ignore[arg-type]
+    return "; ".join(told)
+
+
+def _offer(
+    path: Path, policy: Literal["block", "drop_newest"], megabytes: int, rate: float, queue: int
+) -> str:
+    options = WriteOptions(on_full=policy, max_pending_bytes=queue * MIB)
+    before, peak, stop = _resident(), [0], threading.Event()
+    watcher = threading.Thread(target=_watch, args=(peak, stop))
+    watcher.start()
+    began = time.monotonic()
+    with TlspecSink(path, options=options, disk=SlowDisk(rate * MIB)) as sink:
+        for number in range(megabytes):
+            sink.write(step(number, {"relu_1_1": torch.full((MIB // 4,), float(number))}))
+        offered = time.monotonic() - began
+    stop.set()
+    watcher.join()
+    grown = max(peak[0] - before, 0) / MIB
+    counts = json.loads((path / "manifest.json").read_text())["counts"]
+    recording = load(path)
+    assert len(recording) == counts["records"] == megabytes - counts["dropped_steps"]
+    assert counts["dropped_records"] == counts["dropped_steps"]
+    assert policy != "block" or counts["dropped_steps"] == 0
+    assert policy == "block" or counts["dropped_steps"] > 0
+    for found in (recording[0], recording[-1]):
+        assert found.step is not None and torch.equal(found.out, torch.full((MIB // 4,), float(found.step)))
+    # The queue, 10 % more, the step in hand and the one being offered, and 8 MiB of the allocator's slack.
+    assert grown <= 1.1 * queue + 2 + 8, (
+        f"{policy}: memory grew by {grown:.0f} MiB over a queue of {queue} MiB"
+    )
+    dropped = counts["dropped_steps"]
+    told = f"{megabytes} MiB offered in {offered:.1f} s, {dropped} steps dropped, memory +{grown:.0f} MiB"
+    return f"{policy}: {told}"
+
+
+def _watch(peak: list[int], stop: threading.Event) -> None:
+    while not stop.wait(0.005):
+        peak[0] = max(peak[0], _resident())
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
