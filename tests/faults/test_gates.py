@@ -54,7 +54,9 @@ def test_nothing_is_written_through_links(tmp_path: Path) -> None:
     print(bad_paths.writing_is_refused(tmp_path))
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:(ComplexHalf|Sparse CSR tensor support|torch.quantize_per_tensor|.*quantiz):UserWarning"
+)
 def test_every_dtype_and_layout_is_exact_or_refused(tmp_path: Path) -> None:
     print(dtype_grid.dtype_grid(tmp_path))
 
