@@ -18,7 +18,7 @@ from .capture.windows import followed_by as followed_by
 from .capture.windows import preceded_by as preceded_by
 from .reporting import compare as compare
 from .storage import load as load
-from .storage import to_disk as to_disk
 from .storage import load_runs as load_runs
 from .storage import recover as recover
 from .storage import save as save
+from .storage import to_disk as to_disk

@@ -191,9 +191,7 @@ class Segment:
     def decode(cls, content: bytes, where: str) -> tuple["Segment", dict[str, str]]:
         """An index file's columns and its metadata."""
         columns, about = decode_table(content, where)
-        if about.get("format") != "tlspec-index" or about.get("version") not in map(
-            str, range(1, VERSION + 1)
-        ):
+        if about.get("format") != "tlspec-index" or about.get("version") not in _VERSIONS:
             raise BundleCorruptError(f"{where} is not an index of this format's version.")
         return cls(
             columns, first=_number(about, "first", where), shard=_number(about, "shard", where), where=where

@@ -250,7 +250,8 @@ def write_fastlog(path: Path, records: Sequence[Record]) -> None:
 
 def _write_all(staged: Path, records: Sequence[Record]) -> None:
     passes: dict[object, int] = {}
-    entries, lines = [], []
+    entries: list[dict[str, Any]] = []
+    lines: list[str] = []
     with Folder(staged / "blobs") as blobs:
         for number, record in enumerate(records, start=1):
             run = passes.setdefault((record.moment, record.run_index), len(passes) + 1)
