@@ -120,7 +120,7 @@ def resumed(folder: Path, kills: int, seed: int = 1, steps: int = 30) -> str:
                 shutil.rmtree(path)
                 done = []
         recording = load(path)
-        assert recording.steps == tuple(range(steps)) and len(recording) == 2 * steps
+        assert recording.steps == list(range(steps)) and len(recording) == 2 * steps
         check(recording, range(steps))
         shutil.rmtree(path)
     return f"{kills} runs killed and resumed ({restarts} starts): steps equal, 0 duplicates"

@@ -24,7 +24,7 @@ from tl_integrations.storage import TlspecSink, load, to_disk
 
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     recording = load(bundle(tmp_path / "run.tlspec"))
-    assert recording.steps == (0, 1, 2)
+    assert recording.steps == [0, 1, 2]
     assert recording.status == "complete"
     for number in recording.steps:
         for label, tensor in values(number).items():
@@ -192,7 +192,7 @@ def test_without_close_there_is_no_manifest_and_live_reads_what_is_committed(tmp
     with pytest.raises(BundleNotFinalizedError, match=r"tl\.recover"):
         load(tmp_path / "run.tlspec")
     live = load(tmp_path / "run.tlspec", live=True)
-    assert live.steps == (0,) and live.status == "interrupted"
+    assert live.steps == [0] and live.status == "interrupted"
     assert torch.equal(live["relu_1_1"].out, values(0)["relu_1_1"])
     sink.close()
     assert load(tmp_path / "run.tlspec", live=True).status == "complete"
@@ -223,7 +223,7 @@ def test_the_same_run_may_open_its_bundle_again(tmp_path: Path) -> None:
     with pytest.raises(BundleExistsError):
         to_disk(path).check(SinkContext(run_id="run-2"))
     recording = load(path)
-    assert recording.steps == (0, 1, 2, 3) and len(recording) == 12
+    assert recording.steps == [0, 1, 2, 3] and len(recording) == 12
     assert {r.moment.generation for r in recording} == {0}
 
 
@@ -232,7 +232,7 @@ def test_a_rewind_supersedes_what_was_committed_at_or_after_it(tmp_path: Path) -
     with to_disk(path).open(SinkContext(run_id="r", resume_step=3)) as sink:
         sink.write(step(4, {"relu_1_1": torch.zeros(2)}))
     recording = load(path)
-    assert recording.steps == (0, 1, 2, 4)
+    assert recording.steps == [0, 1, 2, 4]
     assert torch.equal(recording.at(4)["relu_1_1"].out, torch.zeros(2))
     assert recording.at(4)["relu_1_1"].moment.generation == 1
 
@@ -241,7 +241,7 @@ def test_a_step_that_goes_back_in_a_later_opening_is_a_rewind(tmp_path: Path) ->
     path = bundle(tmp_path / "run.tlspec", steps=range(5))
     bundle(path, steps=[3, 4, 5], resume=True)
     recording = load(path)
-    assert recording.steps == (0, 1, 2, 3, 4, 5) and len(recording) == 18
+    assert recording.steps == [0, 1, 2, 3, 4, 5] and len(recording) == 18
 
 
 def test_an_unsupported_tensor_refuses_the_step_and_names_the_record(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_an_unsupported_tensor_refuses_the_step_and_names_the_record(tmp_path: P
         with pytest.raises(UnsupportedTensorError, match=r"'relu_9_9'.*sparse_coo"):
             sink.write(step(0, {"relu_1_1": torch.ones(1), "relu_9_9": sparse}))
         sink.write(step(1, values(1)))
-    assert load(tmp_path / "run.tlspec").steps == (1,)
+    assert load(tmp_path / "run.tlspec").steps == [1]
 
 
 def test_tensors_false_keeps_the_numbers_only(tmp_path: Path) -> None:
@@ -314,11 +314,11 @@ def test_several_steps_per_commit_are_written_together(tmp_path: Path) -> None:
     for number in range(5):
         sink.write(step(number, values(number)))
     sink._drain(10)
-    assert load(tmp_path / "run.tlspec", live=True).steps == (0, 1, 2)
+    assert load(tmp_path / "run.tlspec", live=True).steps == [0, 1, 2]
     sink.flush()
-    assert load(tmp_path / "run.tlspec", live=True).steps == (0, 1, 2, 3, 4)
+    assert load(tmp_path / "run.tlspec", live=True).steps == [0, 1, 2, 3, 4]
     sink.close()
-    assert load(tmp_path / "run.tlspec").steps == (0, 1, 2, 3, 4)
+    assert load(tmp_path / "run.tlspec").steps == [0, 1, 2, 3, 4]
 
 
 def test_ranks_write_side_by_side_and_open_as_one(tmp_path: Path) -> None:
