@@ -1,7 +1,7 @@
 """The full graph of one forward: `Trace`, and `build`, which makes one from a log and what was kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tl_integrations.capture import drawing, tables
 from tl_integrations.capture.differences import Difference, first_difference
@@ -11,9 +11,10 @@ from tl_integrations.capture.named import Named
 from tl_integrations.capture.oplog import GraphLog, OpLine
 from tl_integrations.capture.ops import Layer, Op, Records
 from tl_integrations.capture.protocols import CapturedStep, Outcome
+from tl_integrations.capture.sites import selected_lines
 from tl_integrations.capture.structure import Structure
 from tl_integrations.capture.trace_lookup import find
-from tl_integrations.errors import RecordLookupError
+from tl_integrations.errors import RecordLookupError, UnknownNameError
 
 if TYPE_CHECKING:
     import networkx
@@ -201,6 +202,38 @@ class Trace:
     def __getitem__(self, key: str) -> Op | Layer: ...
     def __getitem__(self, key: int | slice | str) -> Op | Layer | list[Op]:
         return find(self._structure, self._records, key) if isinstance(key, str) else self.ops[key]
+
+    def find_sites(self, selector: Any, *, lookback: int = 8) -> list[Op]:
+        """The ops that a selector takes, in order: what `save=` would keep.
+
+        Args:
+            selector: As for `save=`; a module's output counts as the op that made it.
+            lookback: How many past ops `preceded_by` sees.
+        Raises:
+            SelectorError: for `followed_by`, which only a running forward can answer.
+            UnknownNameError: if it names nothing of this graph.
+        """
+        lines = selected_lines(self._structure, selector, lookback=lookback)
+        return [Op(self._structure, self._records, line) for line in lines]
+
+    def keeping(self, items: Sequence[Any]) -> "Trace":
+        """The same graph with only the tensors that the items name.
+
+        Args:
+            items: Selectors, their texts, and positions in `ops` (`-1` is the last).
+        Raises:
+            UnknownNameError: for a position beyond the last op, or a name of nothing.
+        """
+        nodes, kept = self._structure.nodes, set()
+        for item in items:
+            if type(item) is not int:
+                kept.update(op.line for op in self.find_sites(item))
+            elif -len(nodes) <= item < len(nodes):
+                kept.add(nodes[item])
+            else:
+                raise UnknownNameError(f"save=[{item}]: the forward had {len(nodes)} tensors.")
+        records = {line: record for line, record in self._records.items() if line in kept}
+        return Trace(self._structure, records, self.outcome)
 
     def compare(self, other: "Trace", *, rtol: float = 1e-5, atol: float = 1e-8) -> Difference | None:
         """The first op, in order, at which two traces part: in graph, shape, dtype or value; else None.

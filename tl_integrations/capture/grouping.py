@@ -43,6 +43,13 @@ def layer_labels(log: GraphLog) -> tuple[list[str], list[int]]:
     first number counts layers of that type, the second all layers; inputs, buffers (constants among them) and
     outputs have one number. Parameters have no label: an empty text.
     """
+    if "labels" not in log.memo:
+        log.memo["labels"] = _named(log)
+    found: tuple[list[str], list[int]] = log.memo["labels"]
+    return found
+
+
+def _named(log: GraphLog) -> tuple[list[str], list[int]]:
     labels: list[str] = []
     passes: list[int] = []
     counts: dict[Hashable, int] = defaultdict(int)

@@ -13,7 +13,7 @@ them when it is traced, at 0.5 us each instead of 4 us for a frozen dataclass of
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -110,6 +110,8 @@ class GraphLog:
 
     lines: tuple[OpLine, ...] = ()
     modules: tuple[ModuleLine, ...] = ()
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was worked out of these lines once, such as labels, for all who ask again."""
 
     @cached_property
     def graph_id(self) -> str:
