@@ -2,6 +2,9 @@
 from . import errors as errors
 from . import options as options
 from . import schedule as schedule
+from .capture.graph import Trace as Trace
+from .capture.ops import Layer as Layer
+from .capture.ops import Op as Op
 from .capture.record import record as record
 from .capture.recorder import Recorder as Recorder
 from .capture.recording import Recording as Recording
@@ -14,6 +17,7 @@ from .capture.selectors import module as module
 from .capture.selectors import output as output
 from .capture.selectors import regex as regex
 from .capture.selectors import where as where
+from .capture.tracing import trace as trace
 from .capture.windows import followed_by as followed_by
 from .capture.windows import preceded_by as preceded_by
 from .reporting import compare as compare

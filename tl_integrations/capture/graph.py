@@ -224,7 +224,8 @@ class Trace:
         Raises:
             UnknownNameError: for a position beyond the last op, or a name of nothing.
         """
-        nodes, kept = self._structure.nodes, set()
+        nodes = self._structure.nodes
+        kept: set[int] = set()
         for item in items:
             if type(item) is not int:
                 kept.update(op.line for op in self.find_sites(item))

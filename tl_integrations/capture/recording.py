@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.failure import Failure
+from tl_integrations.capture.graph import Trace, build
 from tl_integrations.capture.lookup import find_rows, no_record
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import Outcome, RecordTable
@@ -185,15 +186,12 @@ class Recording:
     def graph(self) -> GraphLog:
         """The log of the one forward that the records come from.
 
+        After a failure it holds what ran before.
+
         Raises:
-            RecordingFailedError: if the forward failed, or there are several.
+            RecordingFailedError: if there are several forwards.
             CaptureError: if it was not logged.
         """
-        if self.failed:
-            raise RecordingFailedError(
-                f"The forward failed ({self.outcome.reason}), so its graph is not whole.",
-                code="recording_failed_not_convertible",
-            )
         keys = set(zip(self._table.column("moment"), self._table.column("run_index"))) or set(self._graphs)
         if len(keys) > 1:
             raise RecordingFailedError(
@@ -204,6 +202,20 @@ class Recording:
         if graph is None:
             raise CaptureError("The ops of this forward were not logged. Record with graph=True.")
         return graph
+
+    def to_trace(self) -> Trace:
+        """The full graph of the forward, with the tensors that are in this recording.
+
+        Raises:
+            RecordingFailedError: if the forward failed, or there are several.
+            CaptureError: if its ops were not logged (`graph=False`).
+        """
+        if self.failed:
+            raise RecordingFailedError(
+                f"The forward failed ({self.outcome.reason}), so its graph is not whole.",
+                code="recording_failed_not_convertible",
+            )
+        return build(self.graph, self, self.outcome)
 
     def backward(
         self, loss: Tensor, *, retain_graph: bool | None = None, create_graph: bool = False

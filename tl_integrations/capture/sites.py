@@ -69,6 +69,7 @@ def _module_event(structure: Structure, index: int, line: int) -> Event:
     return Event(
         kind="module",
         func_name=call.class_name,
+        final_label="",
         address=call.address,
         module_type=call.class_name,
         modules=structure.stacks[index],

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from torch import Tensor, nn
 
@@ -63,10 +63,11 @@ def trace(
         capture = replace(capture, lookback_payload_policy=lookback_payload_policy)
     later = _positions(save)
     everything = later is not None or save is None
+    live = None if everything else cast("Save | None", save)
     outbox = Outbox(storage, repr(save)) if later is not None and storage is not None else None
     recorder = Recorder(
         model,
-        save=None if everything else save,
+        save=live,
         default_op=everything,
         include_source_events=everything,
         storage=None if outbox else storage,
