@@ -3,26 +3,41 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CONSTRAINTS := constraints.txt
+EXTRAS := dev,loggers
 
-.PHONY: help install test lint format types bench demo clean
+.PHONY: help install test test-next test-launchers lint format types bench demo clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(READY) ## build .venv with everything the tests and the demo need
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	@set -e; for python in python3.11 python3.12 python3.13 python3.14 python3; do \
 		if command -v $$python >/dev/null && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 			found=$$python; break; fi; done; \
 	if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed and none was found on PATH."; exit 1; fi; \
 	$$found -m venv $(VENV) || { echo "$$found cannot make a virtual environment: install its venv package."; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade pip setuptools
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,loggers]'
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $(READY)
 
 test: $(READY) ## the whole suite
 	$(BIN)/python -m pytest -n auto tests
+
+# The odd targets have environments of their own: the usual pins, with the lines of tests/constraints in place of theirs.
+build/constraints-%.txt: tests/constraints/%.txt constraints.txt
+	@mkdir -p build
+	@awk -F= '{ key = tolower($$1); gsub(/_/, "-", key) } FNR == NR { own[key]; print; next } !(key in own)' $^ > $@
+
+test-next: build/constraints-next.txt ## the suite on the newest pre-release of Hydra
+	$(MAKE) install VENV=.venv-next CONSTRAINTS=$<
+	.venv-next/bin/python -m pytest -n auto tests
+
+test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, submitit and Ray
+	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,loggers,launchers
+	.venv-launchers/bin/python -m pytest -rs tests/launch/test_launchers.py
 
 lint: $(READY) ## style, without changing anything
 	$(BIN)/ruff format --check .
@@ -44,4 +59,4 @@ demo: $(READY) ## train on real digits with a captured run to look at
 	$(BIN)/python examples/train_digits.py
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) build outputs multirun .mypy_cache .ruff_cache
+	rm -rf .venv .venv-* build outputs multirun .mypy_cache .ruff_cache

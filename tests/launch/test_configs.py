@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import hydra
 import pytest
 import yaml
 from hydra import compose, initialize
 from omegaconf import OmegaConf
 
+from tl_integrations import language as L
 from tl_integrations import schedule
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -38,7 +38,7 @@ def test_every_config_of_the_package_is_plain_yaml_with_a_target() -> None:
 def test_a_schedule_is_chosen_by_group_and_builds_what_its_name_says(name: str) -> None:
     with initialize(version_base=None):
         cfg = compose(overrides=["+callbacks=trace", f"+tl/schedule@callbacks.trace.schedule={name}"])
-    built = hydra.utils.instantiate(cfg.callbacks.trace.schedule)
+    built = L.instantiate(cfg.callbacks.trace.schedule, allow="tl_integrations.schedule.*")
     assert isinstance(built, schedule.Schedule)
     assert repr(built).startswith(f"{name}(")
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 
 from tl_integrations.errors import ConfigError, near_names
 from tl_integrations.language import registry, to_yaml
-from tl_integrations.launch.groups import entry_options, option_path, refuse_other
+from tl_integrations.launch.groups import entry_options, option_path, place, refuse_other
 from tl_integrations.launch.splitting import GroupOption
 
 HEADER = re.compile(
@@ -89,19 +89,18 @@ def config_files(entries: Iterable[registry.Entry]) -> Iterator[ConfigFile]:
     trace
         raises.
     """
-    seen: dict[str, tuple[GroupOption, str]] = {}
+    seen: dict[str, tuple[GroupOption, registry.Entry]] = {}
     for entry in entries:
-        where = f"{entry.file}:{entry.line}"
         first, second = entry_files(entry), entry_files(entry)
         if [file.text for file in first] != [file.text for file in second]:
             raise ConfigError(
-                f"{option_path(entry)!r} ({where}) gives a different config each time:\n"
+                f"{option_path(entry)!r} ({place(entry)}) gives a different config each time:\n"
                 f"{''.join(text_diff('', second[0].text, first[0].text))}Take the varying value out of it."
             )
         for option, file in zip(entry_options(entry), first):
-            refuse_other(option, where, seen.get(file.path))
+            refuse_other(option, entry, seen.get(file.path))
             if file.path not in seen:
-                seen[file.path] = (option, where)
+                seen[file.path] = (option, entry)
                 yield file
 
 

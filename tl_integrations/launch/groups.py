@@ -1,9 +1,9 @@
 """Stored configs as Hydra group options.
 
-What `L.store` remembers is traced and put into Hydra's ConfigStore when Hydra looks for configs. Three
-things come later than that and are looked up through `tl-store://`: a store made after Hydra started, an
-installed package's entry point (imported only when its option is chosen) and a thunk that failed (its error
-is raised only when its option is chosen).
+What `L.store` remembers is traced and put into Hydra's ConfigStore, when Hydra looks for configs and again
+before each composition. Two things cannot lie there and are looked up through `tl-store://`: an installed
+package's entry point (imported only when its option is chosen) and a thunk that failed (its error is raised
+only when its option is chosen).
 """
 
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ PROVIDER = "tl_integrations"
 
 
 class StoredGroups:
-    """What stands between `L.store` and Hydra: which stored configs are registered, and which failed."""
+    """What stands between `L.store` and Hydra: what is registered, what failed, what packages offer."""
 
     def __init__(self) -> None:
         self._registered: dict[str, registry.Entry] = {}
-        self._options: dict[str, tuple[GroupOption, str]] = {}
+        self._options: dict[str, tuple[GroupOption, registry.Entry]] = {}
         self._failures: dict[str, ConfigCompositionException] = {}
-        self._unloaded: dict[str, EntryPoint] = {}
+        self._offers: dict[str, EntryPoint] | None = None
 
     def register(self) -> None:
-        """Trace and register everything stored so far, and list the entry points without importing them."""
+        """Trace and register everything stored so far, and look for entry points without importing them."""
         self._registered.clear()
         self._options.clear()
         self._failures.clear()
-        self._unloaded = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+        self._offers = None
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -47,18 +47,12 @@ class StoredGroups:
                 self._put(entry)
 
     def is_group(self, path: str) -> bool:
-        """Whether `path` is a group only because of an entry point or a failure."""
-        self.catch_up()
-        return any(known.startswith(f"{path}/") for known in (*self._failures, *self._unloaded))
+        """Whether an entry point or a failure lies below `path`."""
+        return any(known.startswith(f"{path}/") for known in self._known())
 
     def is_config(self, path: str) -> bool:
-        """Whether `path` can only be answered with an error; what can be registered is, and found in the
-        ConfigStore.
-        """
-        self.catch_up()
-        if path in self._unloaded:
-            self._load(path, self._unloaded.pop(path))
-        return path in self._failures
+        """Whether `path` is an entry point's option, or one that failed."""
+        return path in self._known()
 
     def options(self, group: str) -> set[str]:
         """Names of the configs directly in `group` which the ConfigStore does not hold."""
@@ -68,42 +62,50 @@ class StoredGroups:
         """Names of the groups directly in `group` which only this lookup knows."""
         return {name for name, is_group in self._children(group) if is_group}
 
-    def failure(self, path: str) -> ConfigCompositionException:
-        """The error to raise when somebody chooses `path`."""
-        return self._failures[path]
+    def load(self, path: str) -> GroupOption:
+        """Import and trace the entry point at `path`.
+
+        Raises: ConfigCompositionException that says what failed, and where it was stored or offered.
+        """
+        if path in self._failures:
+            raise self._failures[path]
+        point = self._entry_points()[path]
+        group, _, name = path.rpartition("/")
+        try:
+            return entry_options(registry.entry(point.load(), group=group, name=name))[0]
+        except Exception as error:
+            raise failure(path, f"entry point {path!r} = {point.value!r}", error) from error
 
     def _children(self, group: str) -> Iterator[tuple[str, bool]]:
-        self.catch_up()
         start = f"{group}/" if group else ""
-        for path in (*self._failures, *self._unloaded):
+        for path in self._known():
             if path.startswith(start):
                 name, _, deeper = path[len(start) :].partition("/")
                 yield name, bool(deeper)
 
-    def _load(self, path: str, point: EntryPoint) -> None:
-        if is_stored(path):
-            return  # the application's own option of that name comes first
-        group, _, name = path.rpartition("/")
-        where = f"entry point {path!r} = {point.value!r}"
-        try:
-            entry = registry.entry(point.load(), group=group, name=name)
-        except Exception as error:
-            self._failures[path] = failure(path, where, error)
-        else:
-            self._put(entry, where)
+    def _known(self) -> set[str]:
+        self.catch_up()
+        # The application's own option comes before a package's of the same name.
+        return {*self._failures, *(path for path in self._entry_points() if not is_stored(path))}
 
-    def _put(self, entry: registry.Entry, where: str | None = None) -> None:
-        path, where = option_path(entry), where or f"{entry.file}:{entry.line}"
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        # Looked up when needed: a launcher's worker composes configs without having registered anything.
+        if self._offers is None:
+            self._offers = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+        return self._offers
+
+    def _put(self, entry: registry.Entry) -> None:
+        path = option_path(entry)
         self._failures.pop(path, None)
         try:
             options = entry_options(entry)
             for option in options:
-                refuse_other(option, where, self._options.get(option.path))
+                refuse_other(option, entry, self._options.get(option.path))
         except Exception as error:
-            self._failures[path] = failure(path, where, error)
+            self._failures[path] = failure(path, place(entry), error)
             return
         for option in options:
-            self._options[option.path] = (option, where)
+            self._options[option.path] = (option, entry)
             put(option)
 
 
@@ -127,13 +129,20 @@ def entry_options(entry: registry.Entry) -> list[GroupOption]:
     return split_options(whole, entry.split, shared=entry.make(sharing="reference"))
 
 
-def refuse_other(option: GroupOption, where: str, known: tuple[GroupOption, str] | None) -> None:
+def refuse_other(
+    option: GroupOption, entry: registry.Entry, known: tuple[GroupOption, registry.Entry] | None
+) -> None:
     """Raise when two stored configs split off different bodies under one name: the later would win unseen."""
-    if known is not None and known[1] != where and known[0].body != option.body:
-        raise ConfigError(
-            f"{option.path!r} is split off at {where} and at {known[1]}, and the two differ: "
-            f"{option.body} and {known[0].body}. Give one of them another option name in split=."
-        )
+    if known is None or known[0].body == option.body or option_path(known[1]) == option_path(entry):
+        return
+    raise ConfigError(
+        f"{option.path!r} is split off at {place(entry)} and at {place(known[1])}, and the two differ: "
+        f"{option.body} and {known[0].body}. Give one of them another option name in split=."
+    )
+
+
+def place(entry: registry.Entry) -> str:
+    return f"{entry.file}:{entry.line}"
 
 
 def put(option: GroupOption) -> None:

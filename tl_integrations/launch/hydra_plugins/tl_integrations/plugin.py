@@ -2,8 +2,9 @@
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
-from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
 
 from tl_integrations.launch.groups import PROVIDER, STORED
 
@@ -18,7 +19,13 @@ class TLIntegrationsSearchPath(SearchPathPlugin):
 
 
 class StoreSource(ConfigSource):
-    """`tl-store://`: what was stored late is registered when asked for, what failed is raised when chosen."""
+    """`tl-store://`: entry points, made when they are chosen, and failures, raised when they are chosen."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "StoreSource":
+        # Hydra copies its sources, and behind this one the whole ConfigStore, before it composes: what was
+        # stored since the last time must be in by now.
+        STORED.catch_up()
+        return self
 
     @staticmethod
     def scheme() -> str:
@@ -34,10 +41,13 @@ class StoreSource(ConfigSource):
         return STORED.is_config(config_path.strip("/").removesuffix(".yaml"))
 
     def load_config(self, config_path: str) -> ConfigResult:
-        path = config_path.strip("/").removesuffix(".yaml")
-        if not STORED.is_config(path):
-            raise ConfigLoadError(f"Config not found: {config_path}")
-        raise STORED.failure(path)
+        option = STORED.load(config_path.strip("/").removesuffix(".yaml"))
+        return ConfigResult(
+            provider=self.provider,
+            path=self.full_path(),
+            config=OmegaConf.create(option.body),
+            header={"package": option.package},
+        )
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group = config_path.strip("/")
