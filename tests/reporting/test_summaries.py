@@ -7,14 +7,15 @@ import torch
 
 from tests.reporting.captures import captured, record
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions
-from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, layers
+from tl_integrations.reporting.summaries import Summaries, layers
 
 ONE = torch.ones(2, 2)
 
 
 def summaries(**options: object) -> Summaries:
-    return Summaries(DEFAULT_STATISTICS, ReportOptions(**options))  # type: ignore[arg-type]
+    return Summaries(DEFAULT, ReportOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_tag_groups_by_statistic() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
+from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.featuremaps import feature_maps
 from tl_integrations.reporting.heatmap import heat_map
 from tl_integrations.reporting.series import History, Series
 from tl_integrations.reporting.summaries import (
-    DEFAULT_STATISTICS,
     Summaries,
     cost_tag,
     layer_name,
@@ -54,7 +54,7 @@ class TensorBoardSink:
         self,
         writer: Writer,
         histograms: int = 64,
-        statistics: Sequence[str] = DEFAULT_STATISTICS,
+        statistics: Sequence[str] = DEFAULT,
         *,
         report: ReportOptions | None = None,
         selector: str = "",

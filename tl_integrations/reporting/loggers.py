@@ -11,9 +11,10 @@ import numpy as np
 
 from tl_integrations.capture.events import Histogram
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
+from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting.board import Board, needs_of
-from tl_integrations.reporting.summaries import DEFAULT_STATISTICS, Summaries, layers, step_of, tag
+from tl_integrations.reporting.summaries import Summaries, layers, step_of, tag
 from tl_integrations.reporting.tensorboard import Writer
 
 
@@ -43,7 +44,7 @@ class LoggerSink:
     def __init__(
         self,
         logger: Logger,
-        statistics: Sequence[str] = DEFAULT_STATISTICS,
+        statistics: Sequence[str] = DEFAULT,
         histograms: int = 0,
         *,
         report: ReportOptions | None = None,

@@ -8,7 +8,6 @@ from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.protocols import CapturedStep
 from tl_integrations.options import ReportOptions
 
-DEFAULT_STATISTICS = ("mean", "std", "absmax", "zero_fraction", "nonfinite_fraction")
 SUBJECTS = {"output": "act", "input": "act_in", "gradient": "grad", "parameter": "param"}
 ROOT = "(model)"
 """How the model itself is written, whose address is empty."""

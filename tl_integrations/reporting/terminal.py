@@ -1,16 +1,21 @@
 """A run's health for people at a terminal and for scripts: a table with sparklines, sentences, plain data."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from tl_integrations.reporting.health import Health
-from tl_integrations.reporting.series import Series
+from tl_integrations.capture.events import Record
+from tl_integrations.capture.statistics import DEFAULT
+from tl_integrations.options import SummaryOptions
+from tl_integrations.reporting.health import Health, examine
+from tl_integrations.reporting.measuring import measured
+from tl_integrations.reporting.series import History, Series
+from tl_integrations.reporting.summaries import captured_steps
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = ("mean", "std", "absmax", "zero_fraction", "nonfinite_fraction")
@@ -82,6 +87,18 @@ class Report:
         return table
 
 
+def report_of(records: Iterable[Record]) -> Report:
+    """The report of all records of a run, such as a loaded bundle's.
+
+    Records without statistics are measured where their tensors were kept.
+    """
+    history = History()
+    options = SummaryOptions(statistics=DEFAULT)
+    for captured in captured_steps(records):
+        history.add(replace(captured, records=measured(captured.records, options, only_missing=True)))
+    return Report(examine(history))
+
+
 def sparkline(values: Sequence[float], width: int = 24) -> str:
     """Values as a line of blocks from the least to the greatest; `!` not finite, a blank not captured.
 
@@ -107,7 +124,9 @@ def _block(value: float, low: float, high: float) -> str:
 
 def _title(stage: str, series: Series) -> str:
     steps = series.steps
-    return f"{stage}: {len(series.layers)} layers, {len(steps)} captured steps from {steps[0]} to {steps[-1]}"
+    span = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+    layers = "1 layer" if len(series.layers) == 1 else f"{len(series.layers)} layers"
+    return f"{stage}: {layers}, captured at {span}"
 
 
 def _number(value: float) -> str:
