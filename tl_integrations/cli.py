@@ -4,10 +4,13 @@ Exit codes of the checking commands: 0 all is well, 1 something differs, 2 the c
 out.
 """
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -15,15 +18,16 @@ from rich.progress import track
 
 from tl_integrations import language as L
 from tl_integrations.errors import TLError
-from tl_integrations.language import registry
 from tl_integrations.launch.drift import find_drift, write_files
 from tl_integrations.launch.export import config_files, stored_entries
 from tl_integrations.launch.lint import lint_folder
 from tl_integrations.launch.sources import named_configs, read_config
 from tl_integrations.launch.verify import verify_config
 
+T = TypeVar("T")
 MANY = 10
 FOLDER = click.Path(file_okay=False, path_type=Path)
+PATH = click.Path(exists=True, path_type=Path)
 
 
 @contextmanager
@@ -37,16 +41,80 @@ def plain_errors() -> Iterator[None]:
         sys.exit(2)
 
 
-def with_progress(entries: Sequence[registry.Entry]) -> Iterator[registry.Entry]:
-    """The same entries, behind a progress bar when there are many and somebody watches."""
-    quiet = len(entries) < MANY or not sys.stderr.isatty()
-    return iter(track(entries, "Tracing", console=Console(stderr=True), transient=True, disable=quiet))
+def with_progress(items: Sequence[T], doing: str = "Tracing") -> Iterator[T]:
+    """The same items, behind a progress bar when there are many and somebody watches."""
+    quiet = len(items) < MANY or not sys.stderr.isatty()
+    return iter(track(items, doing, console=Console(stderr=True), transient=True, disable=quiet))
 
 
 @click.group()
 @click.version_option(package_name="tl_integrations")
 def main() -> None:
     """Config from code and capture on chosen steps, for PyTorch, Lightning and Hydra."""
+
+
+def room(name: str) -> Any:
+    """A room that loads torch, which takes seconds that commands about configs need not pay."""
+    return import_module(f"tl_integrations.{name}")
+
+
+def read_comparable(path: Path, step: int | None) -> Any:
+    """A bundle's records, of one step or all, or a checkpoint's tensors."""
+    if not path.is_dir():
+        return room("reporting").read_checkpoint(path)
+    recording = room("storage").load(path)
+    return recording if step is None else recording.at(step)
+
+
+def show_result(result: Any, as_json: bool) -> None:
+    """Print what has a table and a `to_dict`."""
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), indent=2, allow_nan=False))
+    else:
+        Console().print(result)
+
+
+@main.command()
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
+@click.option("--step", type=int, help="Step of FIRST; all steps that both have when not given.")
+@click.option("--other-step", type=int, help="Step of SECOND; --step when not given.")
+@click.option("--tensorboard", "board", type=FOLDER, help="Also write pictures of the comparison there.")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data for scripts.")
+def compare(
+    first: Path, second: Path, step: int | None, other_step: int | None, board: Path | None, as_json: bool
+) -> None:
+    """Compare two .tlspec bundles, or two checkpoints, layer by layer.
+
+    Prints relative change, cosine and linear CKA. Give the same bundle twice with --step and --other-step to
+    compare two steps of a run.
+    """
+    with plain_errors():
+        found = room("reporting").compare(
+            read_comparable(first, step),
+            read_comparable(second, step if other_step is None else other_step),
+            track=lambda pairs: with_progress(pairs, "Comparing"),
+        )
+        if board is not None:
+            room("reporting").write_comparison(found, board)
+        show_result(found, as_json)
+
+
+@main.command()
+@click.argument("bundle", type=FOLDER)
+@click.option("--out", type=FOLDER, help="Folder of the events; BUNDLE.tensorboard when not given.")
+@click.option("--histograms", default=64, show_default=True, help="Bins per histogram; 0 writes none.")
+def tensorboard(bundle: Path, out: Path | None, histograms: int) -> None:
+    """Write what BUNDLE holds as TensorBoard events, for a run that was captured without a logger."""
+    folder = out or bundle.with_name(f"{bundle.name}.tensorboard")
+    with plain_errors():
+        steps = room("reporting").write_events(
+            room("storage").load(bundle),
+            folder,
+            histograms=histograms,
+            track=lambda each: with_progress(each, "Writing"),
+        )
+        click.echo(f"{steps} captured steps written. Look at them with:\n\n    tensorboard --logdir {folder}")
 
 
 @main.group()

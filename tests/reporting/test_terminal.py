@@ -23,7 +23,9 @@ def report() -> Report:
 
 def test_a_report_shows_each_layer_its_course_and_what_looks_wrong() -> None:
     text = str(report())
-    assert "train: 2 layers, captured at 4 steps from 0 to 30" in text and "validate: 1 layer, captured" in text
+    assert (
+        "train: 2 layers, captured at 4 steps from 0 to 30" in text and "validate: 1 layer, captured" in text
+    )
     row = next(line for line in text.splitlines() if "head" in line)
     assert "!" in row and "nonfinite" in row and "not finite" in row
     assert "! 'head' is the first layer that is not finite: 100% of its values at step 30" in text

@@ -4,7 +4,7 @@ from tl_integrations.reporting.board import TensorBoardSink
 from tl_integrations.reporting.checkpoints import read_checkpoint
 from tl_integrations.reporting.comparing import compare
 from tl_integrations.reporting.loggers import LoggerSink
-from tl_integrations.reporting.replay import write_events
+from tl_integrations.reporting.replay import write_comparison, write_events
 from tl_integrations.reporting.terminal import Report, report_of
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "compare",
     "read_checkpoint",
     "report_of",
+    "write_comparison",
     "write_events",
 ]

@@ -1,14 +1,17 @@
 """A bundle that was captured without a logger, written to TensorBoard after the fact."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from tl_integrations.capture.protocols import CapturedStep
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.statistics import DEFAULT
+from tl_integrations.errors import BundleExistsError
 from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.board import TensorBoardSink
+from tl_integrations.reporting.comparison import Comparison
 from tl_integrations.reporting.measuring import measured
 from tl_integrations.reporting.summaries import captured_steps
 from tl_integrations.reporting.tensorboard import Writer, write_text
@@ -37,21 +40,35 @@ def write_events(
     Returns: How many captured steps were written.
 
     Raises:
-        FileExistsError: if the folder holds event files, which a board would mix with these.
+        BundleExistsError: if the folder holds event files, which a board would mix with these.
     """
+    with new_writer(folder) as writer:
+        return replay(recording, writer, histograms, report or ReportOptions(heat_map=True), track)
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> None:
+    """Write the pictures of a comparison as event files.
+
+    Raises:
+        BundleExistsError: if the folder holds event files.
+    """
+    with new_writer(folder) as writer:
+        comparison.to_tensorboard(writer)
+
+
+@contextmanager
+def new_writer(folder: Path) -> Iterator[Writer]:
+    """A writer in a folder without events, closed at the end."""
     # Two thirds of a second that only this needs.
     from torch.utils.tensorboard import SummaryWriter
 
     if folder.is_dir() and any(folder.glob("events.out.tfevents.*")):
-        raise FileExistsError(
+        raise BundleExistsError(
             f"{folder} holds event files already, and TensorBoard would mix them with new ones. "
             "Name another folder, or remove it."
         )
-    writer = SummaryWriter(folder)
-    try:
-        return replay(recording, writer, histograms, report or ReportOptions(heat_map=True), track)
-    finally:
-        writer.close()
+    with SummaryWriter(folder) as writer:
+        yield writer
 
 
 def replay(

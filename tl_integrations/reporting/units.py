@@ -7,8 +7,8 @@ from torch import Tensor
 def dead_fraction(value: Tensor) -> dict[str, float]:
     """Share of the units that are 0 for every sample, as the statistic `dead_fraction`.
 
-    Units are channels of pictures `(batch, channels, height, width)`, else the last dimension. Nothing is said of
-    fewer than 8 samples or positions, where a unit may well be 0 by chance, nor of layouts without strides.
+    Units are channels of pictures `(batch, channels, height, width)`, else the last dimension. Nothing is
+    said of fewer than 8 samples or positions, where a unit may be 0 by chance.
     """
     if value.dim() < 2 or value.numel() == 0 or value.layout is not torch.strided:
         return {}
