@@ -3,7 +3,7 @@ from . import errors as errors
 from . import options as options
 from . import schedule as schedule
 from .capture.graph import Trace as Trace
-from .capture.ops import Layer as Layer
+from .capture.layers import Layer as Layer
 from .capture.ops import Op as Op
 from .capture.record import record as record
 from .capture.recorder import Recorder as Recorder

@@ -8,7 +8,8 @@ from handmade_logs import Sketch
 
 from tl_integrations.capture.events import Record
 from tl_integrations.capture.graph import Trace, build
-from tl_integrations.capture.ops import Layer, Op
+from tl_integrations.capture.layers import Layer
+from tl_integrations.capture.ops import Op
 from tl_integrations.capture.protocols import Outcome
 from tl_integrations.errors import AmbiguousRecordError, PayloadUnavailableError, RecordLookupError
 
@@ -154,6 +155,7 @@ def test_an_output_shares_the_payload_of_its_op() -> None:
     trace = recurrent_trace(1.0)
     assert trace["output_1"].out is trace["linear_2_3"].out
     assert trace.saved_layers == ["linear_1_1", "relu_1_2", "linear_2_3", "output_1"]
+    assert trace.saved_nbytes == 7 * 32 and len(trace.captured().records) == 7 < trace.num_saved_ops
 
 
 def test_modules_know_their_calls_ops_and_parameters() -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, overload
 from tl_integrations.capture import drawing, tables
 from tl_integrations.capture.differences import Difference, first_difference
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.layers import Layer
 from tl_integrations.capture.modules import Module, ModuleCall
 from tl_integrations.capture.named import Named
 from tl_integrations.capture.oplog import GraphLog, OpLine
-from tl_integrations.capture.ops import Layer, Op, Records
+from tl_integrations.capture.ops import Op, Records
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.capture.sites import selected_lines
 from tl_integrations.capture.structure import Structure
@@ -133,8 +134,8 @@ class Trace:
 
     @property
     def saved_nbytes(self) -> int:
-        """Size of the tensors that were kept."""
-        return sum(record.payload.nbytes for record in self._records.values() if record.payload is not None)
+        """Size of the tensors that were kept; an output shares its op's tensor."""
+        return sum(record.payload.nbytes for record in self._kept() if record.payload is not None)
 
     @property
     def seconds(self) -> float | None:
@@ -269,8 +270,13 @@ class Trace:
 
     def captured(self) -> CapturedStep:
         """Graph and records as a sink takes them."""
-        moment = next((record.moment for record in self._records.values()), Moment())
-        return CapturedStep(moment=moment, records=list(self._records.values()), graph=self.log)
+        records = self._kept()
+        moment = records[0].moment if records else Moment()
+        return CapturedStep(moment=moment, records=records, graph=self.log)
+
+    def _kept(self) -> list[Record]:
+        """Records in order, each once."""
+        return list({id(record): record for _, record in sorted(self._records.items())}.values())
 
     def _call(self, index: int) -> ModuleCall:
         return ModuleCall(self._structure, self._records, index)

@@ -72,10 +72,11 @@ def _cells(address: str, row: _Row, structure: Structure) -> tuple[str, ...]:
 def _rows(structure: Structure) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
     around: list[tuple[str, ...]] = []
-    for call in structure.log.modules:
+    for index, call in enumerate(structure.log.modules):
         row = rows.setdefault(call.address, _Row(call.class_name))
         row.calls += 1
-        row.shape = structure.lines[call.outputs[0]].shape if call.outputs else row.shape
+        outputs = call.outputs if index else structure.returned
+        row.shape = structure.lines[outputs[0]].shape if outputs else row.shape
         around.append((*(around[call.parent] if call.parent >= 0 else ()), call.address))
     for line in structure.ops:
         _add(

@@ -2,8 +2,9 @@
 
 from typing import NoReturn
 
+from tl_integrations.capture.layers import Layer
 from tl_integrations.capture.modules import ModuleCall
-from tl_integrations.capture.ops import Layer, Op, Records
+from tl_integrations.capture.ops import Op, Records
 from tl_integrations.capture.structure import Structure
 from tl_integrations.errors import AmbiguousRecordError, RecordLookupError, near_names
 
