@@ -14,19 +14,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from tl_integrations.capture import fast_handle
 from tl_integrations.capture.forward_wrappers import (
+    CALLERS,
     ForwardWrapper,
     QuietWrapper,
-    called_by_module,
     install,
     remove,
 )
-from tl_integrations.capture.function_source import Handler, WatchingMode
 from tl_integrations.capture.graph_source import LoggingWrapper
 from tl_integrations.capture.module_source import OutputWrapper, attach
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.planning import Plan
 from tl_integrations.capture.run import Run
+from tl_integrations.capture.watching_mode import Handler, WatchingMode
 
 _METRIC_METHODS = ("forward", "update", "compute")
 
@@ -70,6 +71,8 @@ class Arming:
                 handles.append(attach(tap, run))
             if plan.functions:
                 mode = WatchingMode(make_handler())
+                undo.callback(_surely, lambda: fast_handle.remove(mode))
+                fast_handle.install(mode)
                 if plan.scope is None:
                     undo.callback(_surely, lambda: _take_off_stack(mode))
                     mode.__enter__()  # type: ignore[no-untyped-call]
@@ -98,7 +101,7 @@ class ScopeWrapper(ForwardWrapper):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or not called_by_module(1):
+        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
             return self.forward(*args, **kwargs)
         calls, parent = log.calls, log.current
         log.current = len(calls)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tl_integrations.capture.module_tree import unwrapped
+from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.errors import UnsupportedModelError
 
 
@@ -41,8 +41,8 @@ def explain_call(
         return
 
 
-def check_watchable(model: Any) -> None:
-    """Refuse what cannot be watched.
+def check_watchable(model: Any) -> ModuleTree:
+    """The modules of a model, unless it cannot be watched.
 
     Raises:
         UnsupportedModelError: for what is no module, for scripted models and for replicating DataParallel.
@@ -57,9 +57,7 @@ def check_watchable(model: Any) -> None:
             f"{type(inner).__name__} runs inside TorchScript, where no function can be seen. "
             "Watch the eager model that it was made from."
         )
-    for module in model.modules():
-        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
-            raise UnsupportedModelError(
-                f"DataParallel copies the model to {len(module.device_ids)} devices at every call; copies "
-                "cannot be watched. Use DistributedDataParallel, or watch `model.module` on one device."
-            )
+    tree = module_tree(model)
+    if tree.refused is not None:
+        raise UnsupportedModelError(tree.refused)
+    return tree

@@ -21,6 +21,7 @@ class Entry:
         "inplace_position",
         "is_op",
         "qualified_name",
+        "returns_target",
         "risky",
         "touches_from",
         "type",
@@ -35,6 +36,8 @@ class Entry:
         self.is_op = effects.is_op
         self.touches_from = effects.touches_from
         self.inplace_position = effects.inplace_position
+        # `x[i] = y` returns nothing; its result is the tensor that it wrote.
+        self.returns_target = self.func_name == "__setitem__"
         self.risky = effects.touches_from >= 0 or effects.inplace_position >= 0
         settled = selector.settle(FunctionSubject(self.func_name, self.type)) if self.is_op else False
         self.decision: Selector | bool = settled

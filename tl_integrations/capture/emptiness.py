@@ -7,6 +7,9 @@ from tl_integrations.capture.selectors import Func, InModule, ModuleIo
 
 def nothing_kept(selector: Selector, run: Run) -> str | None:
     """What was asked for and did not happen in this run; None when everything named did."""
+    named = [part.address for part in selector.parts() if isinstance(part, ModuleIo)]
+    if run.catches and not named:
+        return None
     nodes = run.calls.tree.nodes
     called = {nodes[node].address for node, _ in run.calls.calls}
     missing = [
@@ -16,7 +19,6 @@ def nothing_kept(selector: Selector, run: Run) -> str | None:
     ]
     if not run.catches:
         return f"{selector!r} kept nothing in this forward. {_reason(selector, run, missing)}"
-    named = [part.address for part in selector.parts() if isinstance(part, ModuleIo)]
     silent = [address for address in missing if address in named]
     return f"{_listed(silent)} not called in this forward, so nothing was kept of it." if silent else None
 

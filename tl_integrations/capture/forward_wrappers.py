@@ -20,15 +20,9 @@ _LOCK = threading.RLock()
 _NOTHING = object()
 
 
-_CALLERS = frozenset({nn.Module._call_impl.__code__.co_filename, __file__})
-
-
-def called_by_module(depth: int) -> bool:
-    """Whether the frame `depth` above the caller is `nn.Module.__call__` at work, or a wrapper of ours.
-
-    A direct call of `module.forward(...)` is part of its caller, as it is for hooks.
-    """
-    return sys._getframe(depth + 1).f_code.co_filename in _CALLERS
+CALLERS = frozenset({nn.Module._call_impl.__code__.co_filename, __file__})
+"""Files whose code calls a module's forward in order: torch's `nn.Module.__call__`, and wrappers of ours.
+A direct call of `module.forward(...)` is part of its caller, as it is for hooks."""
 
 
 class ForwardWrapper:
@@ -49,7 +43,7 @@ class ForwardWrapper:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or not called_by_module(1):
+        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
             return self.forward(*args, **kwargs)
         calls, parent = log.calls, log.current
         log.current = len(calls)

@@ -1,34 +1,19 @@
-"""Events from every torch function that runs, through a TorchFunctionMode.
+"""Events from every torch function that runs: what the handler of a watching mode does with each."""
 
-The mode's handler is a closure over everything that it reads: attribute look-ups on `self` at every call cost
-as much as the rest of the handler.
-"""
-
-from collections.abc import Callable, Sequence
-from types import MethodType
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from tl_integrations.capture.decision_table import DecisionTable, Entry
 from tl_integrations.capture.effects import asks_in_place, flat_tensors
 from tl_integrations.capture.events import Event
 from tl_integrations.capture.halting import HaltSignal, check_halt
 from tl_integrations.capture.leaves import tensor_leaves
-from tl_integrations.capture.run import Run
+from tl_integrations.capture.run import Catch, Run, backward_task
 from tl_integrations.capture.selector import Selector
+from tl_integrations.capture.watching_mode import Handler
 from tl_integrations.capture.window import Window
-from tl_integrations.options import CaptureSpec
-
-Handler = Callable[..., Any]
-
-
-class WatchingMode(TorchFunctionMode):
-    """A function mode whose handler is given to it."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.__torch_function__ = MethodType(handler, self)  # type: ignore[method-assign]
 
 
 def sparse_handler(run: Run, table: DecisionTable) -> Handler:
@@ -45,7 +30,7 @@ def sparse_handler(run: Run, table: DecisionTable) -> Handler:
             protect(run, entry, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
         if entry.wanted:
-            offer(run, entry, args, kwargs, out)
+            offer(run, entry, args, kwargs, args[0] if entry.returns_target else out)
         return out
 
     return handle
@@ -62,83 +47,87 @@ def protect(run: Run, entry: Entry, args: Any, kwargs: Any) -> None:
 
 def offer(run: Run, entry: Entry, args: Any, kwargs: Any, out: Any, line: int | None = None) -> None:
     """Ask the selector about each tensor of a result, and keep what it takes."""
-    if run.skipping:
+    if run.calls.paused or backward_task() != -1:
         return
     leaves: Sequence[tuple[str, Tensor]] = (("", out),) if isinstance(out, Tensor) else tensor_leaves(out)
+    counts, type_name = run.counts, entry.type
+    plain = entry.decision is True and run.window is None
     for index, (path, leaf) in enumerate(leaves):
         run.event_count += 1
-        count = run.counts[entry.type] = run.counts.get(entry.type, 0) + 1
+        count = counts[type_name] = counts.get(type_name, 0) + 1
+        at = None if line is None else line + index
         try:
-            _offer_leaf(run, entry, args, kwargs, path, leaf, index, f"{entry.type}_{count}", line)
+            if plain and not run.decides_late:
+                # Most kept ops are decided by their function alone: no event is made for them.
+                current = run.calls.current
+                caught = Catch(
+                    leaf, current, "op", entry.func_name, type_name, count, path, index, "output", at
+                )
+                run.catches.append(run.keep(caught, leaf, True, args, kwargs))
+            elif entry.decision is not False or run.window is not None:
+                _offer_event(run, entry, args, kwargs, leaf, (count, path, index), at)
         except Exception as error:
             run.on_error(error)
-    if run.halt is not None:
-        _halt_or_go_on(run, entry, leaves)
+        if run.halt is not None:
+            _halt_or_go_on(run, entry, leaf, (count, path, index))
 
 
-def _halt_or_go_on(run: Run, entry: Entry, leaves: Sequence[tuple[str, Tensor]]) -> None:
-    assert run.halt is not None
-    count = run.counts[entry.type] - len(leaves)
-    for index, (path, leaf) in enumerate(leaves):
-        label = f"{entry.type}_{count + index + 1}"
-        names: dict[str, Any] = {"func_name": entry.func_name, "type_name": entry.type}
-        try:
-            check_halt(
-                run.halt, run.event(leaf, kind="op", label=label, path=path, output_index=index, **names)
-            )
-        except Exception as error:
-            run.on_error(error)
-        except HaltSignal:
-            run.halted = True
-            raise
+Place = tuple[int, str, int]
+"""k-th of its type, path and number of a leaf."""
 
 
-def _offer_leaf(
-    run: Run,
-    entry: Entry,
-    args: Any,
-    kwargs: Any,
-    path: str,
-    leaf: Tensor,
-    index: int,
-    label: str,
-    line: int | None,
+def _offer_event(
+    run: Run, entry: Entry, args: Any, kwargs: Any, leaf: Tensor, place: Place, line: int | None
 ) -> None:
+    count, path, index = place
+    event = _event(run, entry, leaf, place)
     decision = entry.decision
-    if decision is False and run.window is None:
+    verdict = decision(event) if isinstance(decision, Selector) else decision
+    verdict = run.keeping.default if verdict is None else verdict
+    successor = run.window is not None and _confirm(run, run.window, event, args, kwargs)
+    if not verdict:
         return
-    verdict: bool | CaptureSpec | None = decision is True
-    event = None
-    if isinstance(decision, Selector) or run.window is not None:
-        recent = run.window.events if run.window is not None else ()
-        names: dict[str, Any] = {"func_name": entry.func_name, "type_name": entry.type, "label": label}
-        event = run.event(leaf, kind="op", path=path, output_index=index, recent_ops=recent, **names)
-        verdict = decision(event) if isinstance(decision, Selector) else verdict
-        verdict = run.keeping.default if verdict is None else verdict
-    where: dict[str, Any] = {"func_name": entry.func_name, "short_label": label, "path": path}
-    where |= {"output_index": index, "line": None if line is None else line + index, "event": event}
-    if run.window is not None and event is not None:
-        _offer_to_window(run, run.window, event, verdict, leaf, args, kwargs, where)
-    elif verdict:
-        run.catch(leaf, verdict, args, kwargs, kind="op", **where)
+    seen = event if run.decides_late else None
+    call = run.calls.current
+    caught = Catch(leaf, call, "op", entry.func_name, entry.type, count, path, index, "output", line, seen)
+    run.keep(caught, leaf, verdict, args, kwargs)
+    if run.window is not None and successor:
+        run.window.remember(leaf, caught)
+    else:
+        run.catches.append(caught)
 
 
-def _offer_to_window(
-    run: Run,
-    window: Window,
-    event: Event,
-    verdict: bool | CaptureSpec | None,
-    leaf: Tensor,
-    args: Any,
-    kwargs: Any,
-    where: dict[str, Any],
-) -> None:
-    """Keep an op, or with `followed_by` hold it until its reader comes, and keep what this op confirms."""
+def _confirm(run: Run, window: Window, event: Event, args: Any, kwargs: Any) -> bool:
+    """Note an op in the window, and keep the candidates that it confirms.
+
+    Returns: whether ops are candidates first, and kept only when another confirms them.
+    """
     succession = window.succession
     if succession is not None and succession.successor(event):
         run.catches += window.confirmed(args, kwargs)
     window.push(event)
-    if verdict and succession is None:
-        run.catch(leaf, verdict, args, kwargs, kind="op", **where)
-    elif verdict:
-        window.remember(leaf, run.caught(leaf, verdict, args, kwargs, kind="op", **where))
+    return succession is not None
+
+
+def _event(run: Run, entry: Entry, leaf: Tensor, place: Place) -> Event:
+    count, path, index = place
+    return run.event(
+        leaf,
+        kind="op",
+        func_name=entry.func_name,
+        type_name=entry.type,
+        label=f"{entry.type}_{count}",
+        path=path,
+        output_index=index,
+    )
+
+
+def _halt_or_go_on(run: Run, entry: Entry, leaf: Tensor, place: Place) -> None:
+    assert run.halt is not None
+    try:
+        check_halt(run.halt, _event(run, entry, leaf, place))
+    except HaltSignal:
+        run.halted = True
+        raise
+    except Exception as error:
+        run.on_error(error)

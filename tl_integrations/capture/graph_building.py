@@ -1,6 +1,7 @@
 """From the raw tuples of a forward to the plain `GraphLog`."""
 
 import gc
+import linecache
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,31 +11,36 @@ from torch import nn
 
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.oplog import GraphLog, ModuleLine, OpLine
-from tl_integrations.capture.raw_log import RawLog
+from tl_integrations.capture.raw_log import STAMPS, RawLog
 
 
-def build_graph(raw: RawLog, calls: CallLog, seconds: float | None) -> GraphLog:
+def build_graph(raw: RawLog, calls: CallLog, seconds: float | None, *, source_text: bool) -> GraphLog:
     """The log of a forward that has ended.
 
     Args:
         raw: What the handler appended.
         calls: The module calls.
         seconds: Time of the whole forward.
+        source_text: Keep the text of each call's line.
     """
     with _collection_paused():
         lines = [_source_line(row) if isinstance(row[0], str) else _op_line(row) for row in raw.lines]
         used = {line.address for line in lines if line.kind == "parameter"}
         lines += _unused_parameters(calls.tree.nodes[0].ref(), used)
         lines += [_output_line(*output) for output in raw.outputs]
-        modules = [_module_line(raw, calls, call, seconds) for call in range(len(calls.calls))]
+        if source_text:
+            lines = [line._replace(source=_source_text(line.file, line.line)) for line in lines]
+        modules = [_module_line(raw, calls, call) for call in range(len(calls.calls))]
+        modules[0] = modules[0]._replace(seconds=seconds, files=_file_stamps(lines))
     return GraphLog(lines=tuple(lines), modules=tuple(modules))
 
 
 def _source_line(row: tuple[Any, ...]) -> OpLine:
-    kind, name, path, shape, dtype, device, requires_grad = row
+    kind, name, path, call, shape, dtype, device, requires_grad = row
     return OpLine(
         kind=kind,
         type=kind,
+        call=call,
         shape=tuple(shape),
         dtype=_dtype(dtype),
         device=str(device),
@@ -88,13 +94,13 @@ def _unused_parameters(root: nn.Module | None, used: set[str]) -> list[OpLine]:
     if root is None:
         return []
     return [
-        _source_line(("parameter", name, "", p.shape, p.dtype, p.device, p.requires_grad))
+        _source_line(("parameter", name, "", 0, p.shape, p.dtype, p.device, p.requires_grad))
         for name, p in root.named_parameters()
         if name not in used
     ]
 
 
-def _module_line(raw: RawLog, calls: CallLog, call: int, seconds: float | None) -> ModuleLine:
+def _module_line(raw: RawLog, calls: CallLog, call: int) -> ModuleLine:
     node_index, parent = calls.calls[call]
     node = calls.tree.nodes[node_index]
     module = node.ref()
@@ -106,20 +112,24 @@ def _module_line(raw: RawLog, calls: CallLog, call: int, seconds: float | None) 
         outputs=raw.call_outputs.get(call, ()),
         aliases=tuple(node.addresses[1:]),
         training=module is not None and module.training,
-        seconds=seconds if call == 0 else None,
     )
 
 
-def file_stamps(lines: tuple[OpLine, ...]) -> tuple[tuple[str, int, int], ...]:
-    """(path, modification time in ns, size) of each file that a line names, as it is now."""
-    stamps = []
-    for path in dict.fromkeys(line.file for line in lines if line.file):
-        try:
-            stat = os.stat(path)
-        except OSError:
-            continue
-        stamps.append((path, stat.st_mtime_ns, stat.st_size))
-    return tuple(stamps)
+def _file_stamps(lines: list[OpLine]) -> tuple[tuple[str, int, int], ...]:
+    """(path, modification time in ns, size) of each file that a line names, as it was when first met."""
+    files = dict.fromkeys(line.file for line in lines if line.file)
+    return tuple((file, *stamp) for file in files if (stamp := STAMPS.get(file)) is not None)
+
+
+def _source_text(file: str, number: int) -> str:
+    """The line of a source file, if the file is still as it was when its code was first met."""
+    stamp = STAMPS.get(file)
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return ""
+    unchanged = stamp == (stat.st_mtime_ns, stat.st_size)
+    return linecache.getline(file, number).strip() if unchanged else ""
 
 
 @contextmanager

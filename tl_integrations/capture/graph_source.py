@@ -1,25 +1,24 @@
 """A function handler that writes down every op: who read what, where, with which arguments."""
 
 import inspect
+import sys
 from threading import get_ident
 from time import perf_counter
 from typing import Any
 from weakref import ref
 
-import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
 from tl_integrations.capture.decision_table import DecisionTable, Entry
 from tl_integrations.capture.effects import asks_in_place
-from tl_integrations.capture.forward_wrappers import ForwardWrapper, called_by_module
-from tl_integrations.capture.function_source import Handler, offer, protect
+from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
+from tl_integrations.capture.function_source import offer, protect
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR
 from tl_integrations.capture.raw_log import RawLog, calling_line, literal
-from tl_integrations.capture.run import Run
-
-_backward_task = torch._C._current_graph_task_id
+from tl_integrations.capture.run import Run, backward_task
+from tl_integrations.capture.watching_mode import Handler
 
 
 def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
@@ -35,7 +34,7 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
             entry = learn(func)
         if alive and (entry.risky or kwargs):
             protect(run, entry, args, kwargs)
-        if not entry.is_op or calls.paused or _backward_task() != -1:
+        if not entry.is_op or calls.paused or backward_task() != -1:
             return func(*args, **kwargs) if kwargs else func(*args)
         reads: list[int] = []
         literals: list[Any] = []
@@ -57,22 +56,23 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
         seconds = clock() - start
         code, number = calling_line()
         line = len(lines)
-        if type(out) is Tensor:
-            inplace = entry.risky and _writes_result(entry, args, kwargs, out)
-            ids[id(out)] = (line, ref(out))
-            meta = (out.shape, out.dtype, out.device, out.requires_grad)
+        result = args[0] if entry.returns_target else out
+        if type(result) is Tensor:
+            inplace = entry.risky and _writes_result(entry, args, kwargs, result)
+            ids[id(result)] = (line, ref(result))
+            meta = (result.shape, result.dtype, result.device, result.requires_grad)
             where = (code, number, -1, "", inplace)
             append((entry, calls.current, reads, meta, literals, named, seconds, *where))
         else:
-            for path, leaf in tensor_leaves(out):
+            for path, leaf in tensor_leaves(result):
                 inplace = entry.risky and _writes_result(entry, args, kwargs, leaf)
-                first = line if isinstance(out, tuple | list | dict) else -1
+                first = line if isinstance(result, tuple | list | dict) else -1
                 ids[id(leaf)] = (len(lines), ref(leaf))
                 meta = (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad)
                 where = (code, number, first, path, inplace)
                 append((entry, calls.current, reads, meta, literals, named, seconds, *where))
         if entry.wanted:
-            offer(run, entry, args, kwargs, out, line)
+            offer(run, entry, args, kwargs, result, line)
         return out
 
     return handle
@@ -86,7 +86,7 @@ class LoggingWrapper(ForwardWrapper):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or not called_by_module(1):
+        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
             return self.forward(*args, **kwargs)
         calls, parent = log.calls, log.current
         call = log.current = len(calls)

@@ -3,19 +3,21 @@
 Hooks are registered last when arming, so they see what a user's own hook put in the output's place.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from tl_integrations.capture.forward_wrappers import ForwardWrapper, called_by_module
+from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import Node
-from tl_integrations.capture.run import Run
+from tl_integrations.capture.run import Catch, Run, backward_task
 from tl_integrations.capture.selector import Io, Selector
+from tl_integrations.options import CaptureSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,23 @@ def attach(tap: Tap, run: Run) -> RemovableHandle:
 
 
 def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
-    calls = run.calls
+    calls, catches, keep = run.calls, run.catches, run.keep
+    simple = tap.decision is True and not run.watches_functions
+    name = tap.node.class_name
 
     def hook(module: nn.Module, args: Any, out: Any) -> None:
-        if calls.owner == get_ident() and not run.skipping:
-            offer_module(run, tap, _ended_call(run, tap), out)
+        if calls.owner != get_ident() or calls.paused or backward_task() != -1:
+            return
+        call = _ended_call(run, tap)
+        if not simple or type(out) is not Tensor:
+            offer_module(run, tap, call, out)
+            return
+        # One tensor of a module that is always kept, the usual case of a plan of hooks.
+        run.event_count += 1
+        try:
+            catches.append(keep(Catch(out, call, "module", name), out, True, (), None))
+        except Exception as error:
+            run.on_error(error)
 
     return hook
 
@@ -90,7 +104,7 @@ class OutputWrapper(ForwardWrapper):
     tap: Tap
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        direct = not called_by_module(1)
+        direct = sys._getframe(1).f_code.co_filename not in CALLERS
         out = self.forward(*args, **kwargs)
         run = self.run
         if run.calls.owner == get_ident() and not direct and not run.skipping:
@@ -107,17 +121,32 @@ def offer_module(run: Run, tap: Tap, call: int, value: Any) -> None:
     try:
         for index, (path, leaf) in enumerate(tensor_leaves(value)):
             run.event_count += 1
-            named = {"kind": "module", "func_name": tap.node.class_name, "path": path}
-            where: dict[str, Any] = {**named, "output_index": index, "io": tap.io}
             try:
-                verdict: Any = tap.decision
-                if isinstance(verdict, Selector):
-                    verdict = verdict(run.event(leaf, type_name="", label="", **where))
-                if verdict:
-                    line = None if run.raw is None or tap.io == "input" else run.raw.line_of(leaf)
-                    run.catch(leaf, verdict, (), None, short_label=None, line=line, **where)
+                _offer_leaf(run, tap, leaf, path, index)
             except Exception as error:
                 run.on_error(error)
     finally:
         calls.paused -= 1
         calls.current = current
+
+
+def _offer_leaf(run: Run, tap: Tap, leaf: Tensor, path: str, index: int) -> None:
+    name, decision = tap.node.class_name, tap.decision
+    verdict: bool | CaptureSpec | None = decision is True
+    if isinstance(decision, Selector):
+        event = run.event(
+            leaf,
+            kind="module",
+            func_name=name,
+            type_name="",
+            label="",
+            path=path,
+            output_index=index,
+            io=tap.io,
+        )
+        verdict = decision(event)
+        verdict = run.keeping.default if verdict is None else verdict
+    if verdict:
+        line = None if run.raw is None or tap.io == "input" else run.raw.line_of(leaf)
+        caught = Catch(leaf, run.calls.current, "module", name, "", 0, path, index, tap.io, line)
+        run.catches.append(run.keep(caught, leaf, verdict, (), None))

@@ -6,8 +6,9 @@ so modules that were added, removed or replaced are seen.
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -62,10 +63,14 @@ class ModuleTree:
     def __init__(self, model: nn.Module) -> None:
         self.nodes: list[Node] = []
         self.by_address: dict[str, Node] = {}
+        self.made: dict[Hashable, Any] = {}
+        """Plans that were made for this model."""
         self.compiled = False
         """Some module runs through torch.compile."""
         self.has_fused = False
         """Some module may compute by one fused kernel."""
+        self.refused: str | None = None
+        """Why this model cannot be watched, if so."""
         self._layout: list[tuple[weakref.ref[nn.Module], list[int]]] = []
         by_id: dict[int, Node] = {}
         laid: set[int] = set()
@@ -75,6 +80,7 @@ class ModuleTree:
                 self._layout.append((weakref.ref(module), [*map(id, module._modules.values())]))
                 self.compiled |= inner_module(module) is not None and hasattr(module, "_orig_mod")
                 self.compiled |= getattr(module, "_compiled_call_impl", None) is not None
+                self.refused = self.refused or _refusal(module)
             if inner_module(module) is None:
                 self._name(by_id, address, module)
 
@@ -114,6 +120,15 @@ class ModuleTree:
                 "List all with `[name for name, _ in model.named_modules()]`."
             )
         return node
+
+
+def _refusal(module: nn.Module) -> str | None:
+    if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+        return (
+            f"DataParallel copies the model to {len(module.device_ids)} devices at every call; copies cannot "
+            "be watched. Use DistributedDataParallel, or watch `model.module` on one device."
+        )
+    return None
 
 
 _TREES: "weakref.WeakKeyDictionary[nn.Module, ModuleTree]" = weakref.WeakKeyDictionary()

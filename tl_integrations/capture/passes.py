@@ -17,6 +17,7 @@ from tl_integrations.capture.run import Catch, Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selectors import Label
 from tl_integrations.capture.statistics import collect
+from tl_integrations.errors import UnknownNameError, near_names
 
 
 class Pass:
@@ -52,7 +53,11 @@ class Pass:
     @cached_property
     def graph(self) -> GraphLog | None:
         """The forward's log; made when first asked for."""
-        return None if self._raw is None else build_graph(self._raw, self.run.calls, self.run.seconds)
+        return (
+            None
+            if self._raw is None
+            else build_graph(self._raw, self.run.calls, self.run.seconds, source_text=self.run.source_text)
+        )
 
     @cached_property
     def raw_labels(self) -> list[str]:
@@ -86,6 +91,19 @@ class Pass:
         for caught in self.run.catches:
             if caught.gradient is not None:
                 caught.gradient.close()
+
+    def check_final_labels(self) -> None:
+        """Raise UnknownNameError when a final label that was asked for is not one of this forward's."""
+        if self._late is None or self.graph is None:
+            return
+        labels, passes = layer_labels(self.graph)
+        there = {name for name, k in zip(labels, passes) if name for name in (name, f"{name}:{k}")}
+        for part in self._late.parts():
+            if isinstance(part, Label) and part.is_final and part.name not in there:
+                raise UnknownNameError(
+                    f"No op of this forward has the label {part.name!r}. {near_names(part.name, there)}"
+                    "`recording.graph` and `tl.trace` list all of them."
+                )
 
     def _labelled(self) -> list[tuple[Catch, str | None]]:
         if self._late is None or self.graph is None:

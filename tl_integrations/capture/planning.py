@@ -5,16 +5,21 @@ modules, it is on only inside those. Forward wrappers are needed where an op's m
 made from names alone: learning one from a first run would be wrong as soon as control flow changes.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from tl_integrations.capture.module_source import Tap
 from tl_integrations.capture.module_tree import FUSED, ModuleTree, Node
 from tl_integrations.capture.selector import Io, ModuleSubject, Selector
-from tl_integrations.capture.selectors import Contains, Label, Regex
+from tl_integrations.capture.selectors import Contains, Label, Regex, Where
 from tl_integrations.capture.windows import uses_window
 from tl_integrations.errors import SelectorError
+
+T = TypeVar("T")
+_MOST_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,29 @@ class Plan:
     def counts_ops(self) -> bool:
         """Whether every op of the run is seen, so that short labels are known."""
         return self.functions and self.scope is None
+
+
+def bound_to(selector: Selector, tree: ModuleTree) -> Selector:
+    """The selector for this model, bound once."""
+    return _remembered(tree, ("bound", selector), selector, lambda: selector.bind(tree))
+
+
+def plan_for(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bool) -> "Plan":
+    """The plan of a bound selector, made once."""
+    key = ("plan", selector, graph, every_op)
+    return _remembered(tree, key, selector, lambda: make_plan(selector, tree, graph=graph, every_op=every_op))
+
+
+def _remembered(tree: ModuleTree, key: Hashable, selector: Selector, make: Callable[[], T]) -> T:
+    """What was made before for this model; but a user's function is not held, since it may hold the model."""
+    if any(isinstance(part, Where) for part in selector.parts()):
+        return make()
+    found: T | None = tree.made.get(key)
+    if found is None:
+        if len(tree.made) > _MOST_PLANS:
+            tree.made.clear()
+        found = tree.made[key] = make()
+    return found
 
 
 def make_plan(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bool = False) -> Plan:

@@ -4,6 +4,7 @@ Tensors are known by `id`, and an id counts only while a weak reference to the s
 reused as soon as a tensor dies, and holding tensors to keep their ids would pin every activation.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR, Code
 
@@ -35,12 +37,13 @@ _PLAIN_LITERALS = frozenset({int, float, bool, str, type(None)})
 class RawLog:
     """Lines in the order in which a forward met its tensors."""
 
-    __slots__ = ("call_outputs", "failing", "ids", "lines", "on_source", "outputs", "sources")
+    __slots__ = ("_calls", "call_outputs", "failing", "ids", "lines", "on_source", "outputs", "sources")
 
-    def __init__(self) -> None:
+    def __init__(self, calls: CallLog) -> None:
+        self._calls = calls
         self.lines: list[tuple[Any, ...]] = []
-        """A source is `(kind, name, path, shape, dtype, device, requires_grad)`; an op is longer and begins
-        with its entry."""
+        """A source is `(kind, name, path, call, shape, dtype, device, requires_grad)`; an op is longer and
+        begins with its entry."""
         self.ids: dict[int, tuple[int, ref[Tensor]]] = {}
         self.sources: list[tuple[int, Tensor]] = []
         """Sources whose names are not known yet, held until the forward ends."""
@@ -59,7 +62,7 @@ class RawLog:
     def source(self, tensor: Tensor) -> int:
         """The line of a tensor that no op here made: a parameter, a buffer or a constant."""
         number = len(self.lines)
-        self.lines.append(("constant", "", "", *described(tensor)))
+        self.lines.append(("constant", "", "", self._calls.current, *described(tensor)))
         self.ids[id(tensor)] = (number, ref(tensor))
         self.sources.append((number, tensor))
         if self.on_source is not None:
@@ -72,7 +75,7 @@ class RawLog:
             for path, leaf in tensor_leaves(value):
                 if self.line_of(leaf) is None:
                     self.ids[id(leaf)] = (len(self.lines), ref(leaf))
-                    self.lines.append(("input", name, path, *described(leaf)))
+                    self.lines.append(("input", name, path, 0, *described(leaf)))
 
     def add_outputs(self, out: Any) -> None:
         """The leaves of what the model returned."""
@@ -124,6 +127,8 @@ def literal(value: Any, reads: list[int], log: RawLog) -> Any:
 
 
 _INTERNAL: dict[CodeType, bool] = {}
+STAMPS: dict[str, tuple[int, int] | None] = {}
+"""Modification time in ns and size of the files of user code, as they were when the code was first met."""
 _HOMES = (torch.__path__[0], str(Path(__file__).parent))
 
 
@@ -134,8 +139,20 @@ def calling_line() -> tuple[CodeType | None, int]:
         code = frame.f_code
         internal = _INTERNAL.get(code)
         if internal is None:
-            internal = _INTERNAL[code] = code.co_filename.startswith(_HOMES)
+            internal = _INTERNAL[code] = _is_internal(code.co_filename)
         if not internal:
             return code, frame.f_lineno
         frame = frame.f_back
     return None, 0
+
+
+def _is_internal(file: str) -> bool:
+    if file.startswith(_HOMES):
+        return True
+    if file not in STAMPS:
+        try:
+            stat = os.stat(file)
+            STAMPS[file] = (stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            STAMPS[file] = None
+    return False

@@ -86,7 +86,7 @@ class Recorder:
         on_predicate_error: OnPredicateError = "auto",
         max_predicate_failures: int = 32,
     ) -> None:
-        check_watchable(model)
+        tree = check_watchable(model)
         _check_choice("keep", keep, ("alias", "clone"))
         _check_choice("on_forward_error", on_forward_error, ("raise", "attach_partial", "return_partial"))
         _check_choice("on_predicate_error", on_predicate_error, ("auto", "accumulate", "fail_fast"))
@@ -108,6 +108,7 @@ class Recorder:
         )
         self._watcher = Watcher(
             model,
+            tree,
             _selector(save, default_op),
             keeping,
             graph=graph,
@@ -154,9 +155,11 @@ class Recorder:
             return self._failed(run, error)
         finally:
             self._run = None
-        self._end(run, out, own_all=False)
+        ended = self._end(run, out, own_all=False)
         self._output = (out,)
         self._raise_errors()
+        if not run.halted:
+            ended.check_final_labels()
         return out
 
     @contextmanager

@@ -111,6 +111,11 @@ class Recording:
         return self._table
 
     @property
+    def graphs(self) -> Mapping[tuple[Moment, int], GraphLog]:
+        """The logged forwards, by moment and run."""
+        return self._graphs
+
+    @property
     def records(self) -> list[Record]:
         """Every record, in capture order."""
         return list(self)

@@ -16,33 +16,78 @@ from tl_integrations.capture.statistics import Measured, Numbers, Summariser
 from tl_integrations.capture.window import Window
 from tl_integrations.options import CaptureSpec
 
-_backward_task = torch._C._current_graph_task_id
+backward_task = torch._C._current_graph_task_id
+"""Which backward is at work on this thread, -1 for none: what runs inside one is a recomputation."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class Catch:
-    """One kept tensor before it becomes a record."""
+    """One kept tensor before it becomes a record.
 
-    kind: Kind
-    func_name: str
-    call: int
-    """Module call it happened in."""
-    short_label: str | None
-    path: str
-    output_index: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: str
-    requires_grad: bool
-    io: Literal["input", "output"] = "output"
-    line: int | None = None
-    payload: KeptTensor | None = None
-    measured: Measured | None = None
-    numbers: Numbers | None = None
-    """What was measured, once it was fetched."""
-    gradient: GradientTap | None = None
-    event: Event | None = None
-    """What the selector saw, where it must be asked again with the final label."""
+    A plain class, positional and without conversions: one is made for each kept tensor while the model waits.
+    """
+
+    __slots__ = (
+        "call",
+        "count",
+        "device",
+        "dtype",
+        "event",
+        "func_name",
+        "gradient",
+        "index",
+        "io",
+        "kind",
+        "line",
+        "measured",
+        "numbers",
+        "path",
+        "payload",
+        "requires_grad",
+        "shape",
+        "type_name",
+    )
+
+    def __init__(
+        self,
+        out: Tensor,
+        call: int,
+        kind: Kind,
+        func_name: str,
+        type_name: str = "",
+        count: int = 0,
+        path: str = "",
+        index: int = 0,
+        io: Literal["input", "output"] = "output",
+        line: int | None = None,
+        event: Event | None = None,
+    ) -> None:
+        self.call = call
+        """Module call it happened in."""
+        self.kind = kind
+        self.func_name = func_name
+        self.type_name = type_name
+        self.count = count
+        """k-th of its type in the run; 0 where that is not known."""
+        self.path = path
+        self.index = index
+        self.io = io
+        self.line = line
+        self.event = event
+        """What the selector saw, where it must be asked again with the final label."""
+        self.shape = out.shape
+        self.dtype = out.dtype
+        self.device = out.device
+        self.requires_grad = out.requires_grad
+        self.payload: KeptTensor | None = None
+        self.measured: Measured | None = None
+        self.numbers: Numbers | None = None
+        """What was measured, once it was fetched."""
+        self.gradient: GradientTap | None = None
+
+    @property
+    def short_label(self) -> str | None:
+        """Such as `relu_1`."""
+        return f"{self.type_name}_{self.count}" if self.count else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +123,12 @@ class Run:
     """What the capture had to leave out, for one warning each."""
     raw: RawLog | None = None
     """What the graph is made of, where it is logged."""
+    source_text: bool = False
+    """The graph keeps the text of each call's line."""
     halt: Callable[[Event], Any] | None = None
     halted: bool = False
+    watches_functions: bool = False
+    """A function mode is on."""
     counts_ops: bool = False
     """Every op is seen, so that short labels are right."""
     seconds: float = 0.0
@@ -94,80 +143,12 @@ class Run:
     @property
     def skipping(self) -> bool:
         """Whether events do not count now: paused, or a recomputation inside a backward."""
-        return self.calls.paused > 0 or _backward_task() != -1
+        return self.calls.paused > 0 or backward_task() != -1
 
-    def catch(
-        self,
-        out: Tensor,
-        verdict: bool | CaptureSpec,
-        args: Any,
-        kwargs: Any,
-        *,
-        kind: Kind,
-        func_name: str,
-        short_label: str | None,
-        path: str = "",
-        output_index: int = 0,
-        io: Literal["input", "output"] = "output",
-        line: int | None = None,
-        event: Event | None = None,
-    ) -> None:
-        """Keep a tensor that the selector took."""
-        self.catches.append(
-            self.caught(
-                out,
-                verdict,
-                args,
-                kwargs,
-                kind=kind,
-                func_name=func_name,
-                short_label=short_label,
-                path=path,
-                output_index=output_index,
-                io=io,
-                line=line,
-                event=event,
-            )
-        )
-
-    def caught(
-        self,
-        out: Tensor,
-        verdict: bool | CaptureSpec,
-        args: Any,
-        kwargs: Any,
-        *,
-        kind: Kind,
-        func_name: str,
-        short_label: str | None,
-        path: str = "",
-        output_index: int = 0,
-        io: Literal["input", "output"] = "output",
-        line: int | None = None,
-        event: Event | None = None,
-    ) -> Catch:
-        """Take a tensor without deciding yet that it is kept."""
-        spec = self.keeping.plain if verdict is True else verdict or None
-        caught = Catch(
-            kind=kind,
-            func_name=func_name,
-            call=self.calls.current,
-            short_label=short_label,
-            path=path,
-            output_index=output_index,
-            shape=tuple(out.shape),
-            dtype=out.dtype,
-            device=str(out.device),
-            requires_grad=out.requires_grad,
-            io=io,
-            line=line,
-            event=event if self.decides_late else None,
-        )
-        self._keep(caught, out, args, kwargs, spec)
-        return caught
-
-    def _keep(self, caught: Catch, out: Tensor, args: Any, kwargs: Any, spec: CaptureSpec | None) -> None:
+    def keep(self, caught: Catch, out: Tensor, verdict: bool | CaptureSpec, args: Any, kwargs: Any) -> Catch:
+        """Take hold of what was caught: payload, numbers and gradient, as far as they are wanted."""
         keeping = self.keeping
+        spec = keeping.plain if verdict is True else verdict or None
         if keeping.payloads:
             # Behind a module's output any code may write, unseen where only hooks are armed.
             aliases = self.aliases if keeping.aliases and caught.kind == "op" else None
@@ -179,6 +160,7 @@ class Run:
             caught.measured = keeping.summariser.measure(out)
         if keeping.gradients and out.requires_grad:
             caught.gradient = GradientTap(out)
+        return caught
 
     def _changed(self, kept: KeptTensor) -> KeptTensor:
         """The payload after the user's transform, which gets memory of its own."""
@@ -196,19 +178,18 @@ class Run:
         path: str,
         output_index: int,
         io: Literal["input", "output"] = "output",
-        recent_ops: tuple[Event, ...] = (),
     ) -> Event:
         """What a selector sees of a tensor."""
-        path_of_call = self.calls.path(self.calls.current)
+        call = self.calls.path(self.calls.current)
         return Event(
             kind=kind,
             func_name=func_name,
             type=type_name,
             label=label,
-            address=path_of_call.node.address,
-            module_type=path_of_call.node.class_name,
-            modules=path_of_call.modules,
-            pass_index=path_of_call.pass_index,
+            address=call.node.address,
+            module_type=call.node.class_name,
+            modules=call.modules,
+            pass_index=call.pass_index,
             path=path,
             output_index=output_index,
             io=io,
@@ -218,5 +199,5 @@ class Run:
             requires_grad=out.requires_grad,
             run_index=self.run_index,
             moment=self.moment,
-            recent_ops=recent_ops,
+            recent_ops=self.window.events if self.window is not None else (),
         )

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tl_integrations.capture.labels import FINAL_LABEL, SHORT_LABEL
@@ -30,13 +31,11 @@ _FUNCTIONS: dict[str, Callable[..., Selector]] = {
 _LONGEST = 10_000
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Named(Selector):
     """A bare text, which means an address, a label or the last part of one address of a model."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def __call__(self, event: Any) -> bool:
         raise SelectorError(f"{self.text!r} means something only for a model; it was not bound to one.")

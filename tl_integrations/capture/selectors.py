@@ -126,10 +126,10 @@ class Glob(Selector):
     def _means(self, address: str) -> bool:
         if self.addresses:
             return address in self.addresses
-        return bool(address) and _glob_regex(self.pattern).fullmatch(address) is not None
+        return bool(address) and glob_regex(self.pattern).fullmatch(address) is not None
 
     def bind(self, tree: ModuleTree) -> Selector:
-        fits = _glob_regex(self.pattern).fullmatch
+        fits = glob_regex(self.pattern).fullmatch
         found = [node for node in tree.nodes[1:] if any(map(fits, node.addresses)) and not node.opaque]
         if not found:
             raise UnknownNameError(
@@ -340,7 +340,8 @@ def _short(value: Any) -> str:
 
 
 @lru_cache(maxsize=256)
-def _glob_regex(pattern: str) -> re.Pattern[str]:
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """What a glob over dotted names means: `*` and `?` stop at a dot, `**` crosses it."""
     pieces = (re.escape(piece) for piece in re.split(r"(\*\*|\*|\?)", pattern))
     meaning = {r"\*\*": ".*", r"\*": r"[^.]*", r"\?": r"[^.]"}
     return re.compile("".join(meaning.get(piece, piece) for piece in pieces), re.DOTALL)

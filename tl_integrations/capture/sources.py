@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from tl_integrations.capture.events import Kind
 from tl_integrations.capture.leaves import tensor_leaves
-from tl_integrations.capture.run import Run
+from tl_integrations.capture.run import Catch, Run
 from tl_integrations.capture.selector import Selector
 
 
@@ -43,8 +43,8 @@ class SourceOffers:
             verdict = self._selector(event)
             verdict = run.keeping.default if verdict is None else verdict
             if verdict:
-                run.catch(
-                    tensor, verdict, (tensor,), None, short_label=label, line=line, event=event, **where
-                )
+                seen = event if run.decides_late else None
+                caught = Catch(tensor, 0, kind, kind, kind, count, name, 0, "output", line, seen)
+                run.catches.append(run.keep(caught, tensor, verdict, (tensor,), None))
         except Exception as error:
             run.on_error(error)

@@ -12,16 +12,17 @@ from tl_integrations.capture.arming import Arming
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.decision_table import DecisionTable, table_for
 from tl_integrations.capture.events import Event, Moment
-from tl_integrations.capture.function_source import Handler, sparse_handler
+from tl_integrations.capture.function_source import sparse_handler
 from tl_integrations.capture.graph_source import arguments_by_name, graph_handler
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.capture.passes import Pass, has_final_labels
-from tl_integrations.capture.planning import leaves_fused_path, make_plan
+from tl_integrations.capture.planning import bound_to, leaves_fused_path, plan_for
 from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.run import Keeping, Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.sources import SourceOffers
+from tl_integrations.capture.watching_mode import Handler
 from tl_integrations.capture.window import Window
 from tl_integrations.capture.windows import checked_succession, uses_window
 from tl_integrations.errors import OptionError, SelectorError
@@ -33,6 +34,7 @@ class Watcher:
 
     Args:
         model: The model; nothing is attached to it before `armed`.
+        tree: Its modules.
         selector: What to keep, not bound yet.
         keeping: How to keep it.
         graph: Whether the whole graph is logged.
@@ -47,6 +49,7 @@ class Watcher:
     def __init__(
         self,
         model: nn.Module,
+        tree: ModuleTree,
         selector: Selector,
         keeping: Keeping,
         *,
@@ -67,11 +70,11 @@ class Watcher:
                 "include_source_events=True needs graph=True: sources are met as ops read them."
             )
         self._warned: set[str] = set()
-        self._bind(module_tree(model))
+        self._bind(tree)
 
     def _bind(self, tree: ModuleTree) -> None:
         self.tree = tree
-        self.bound = self.selector.bind(tree)
+        self.bound = bound_to(self.selector, tree)
         self.succession = checked_succession(self.bound, self.options)
         self.late = has_final_labels(self.bound)
         if self.late and not self.graph:
@@ -82,7 +85,7 @@ class Watcher:
         windowed = self.options.lookback > 0 or uses_window(self.bound)
         self._windowed = windowed and self.bound.takes_ops()
         every_op = self.halt is not None or self._windowed
-        self.plan = make_plan(self.bound, tree, graph=self.graph, every_op=every_op)
+        self.plan = plan_for(self.bound, tree, graph=self.graph, every_op=every_op)
         self._arming = Arming(self.plan, tree)
         asked = self.bound if self.succession is None else self.succession.candidate
         self._table = DecisionTable(asked, every=True) if every_op else table_for(asked)
@@ -92,17 +95,19 @@ class Watcher:
         tree = module_tree(self.model)
         if tree is not self.tree:
             self._bind(tree)
-        raw = RawLog() if self.plan.graph else None
+        calls = CallLog(tree)
         return Run(
-            calls=CallLog(tree),
+            calls=calls,
             keeping=self.keeping,
             moment=moment,
             run_index=run_index,
             on_error=on_error,
             halt=self.halt,
-            raw=raw,
+            raw=RawLog(calls) if self.plan.graph else None,
+            source_text=self.options.save_source_context,
             window=Window(self.options.lookback, self.succession) if self._windowed else None,
             decides_late=self.late,
+            watches_functions=self.plan.functions,
             counts_ops=self.plan.counts_ops,
         )
 
