@@ -8,6 +8,8 @@ only when its option is chosen).
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from inspect import signature
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
@@ -19,6 +21,8 @@ from tl_integrations.launch.splitting import GroupOption, split_options
 
 ENTRY_POINT_GROUP = "tl_integrations.configs"
 PROVIDER = "tl_integrations"
+# Hydra 1.3 always replaces; 1.4 wants it said.
+REPLACE: dict[str, Any] = {"replace": True} if "replace" in signature(ConfigStore.store).parameters else {}
 
 
 class StoredGroups:
@@ -153,6 +157,7 @@ def put(option: GroupOption) -> None:
         group=option.group or None,
         package=option.package,
         provider=PROVIDER,
+        **REPLACE,
     )
 
 
