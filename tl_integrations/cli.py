@@ -19,13 +19,14 @@ from rich.progress import track
 from tl_integrations import language as L
 from tl_integrations.errors import TLError
 from tl_integrations.launch.drift import find_drift, write_files
-from tl_integrations.launch.export import config_files, stored_entries
+from tl_integrations.launch.export import config_files, importable_here, stored_entries
 from tl_integrations.launch.lint import lint_folder
 from tl_integrations.launch.sources import named_configs, read_config
 from tl_integrations.launch.verify import verify_config
 
 T = TypeVar("T")
 MANY = 10
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(exists=True, path_type=Path)
 
@@ -115,6 +116,42 @@ def tensorboard(bundle: Path, out: Path | None, histograms: int) -> None:
             track=lambda each: with_progress(each, "Writing"),
         )
         click.echo(f"{steps} captured steps written. Look at them with:\n\n    tensorboard --logdir {folder}")
+
+
+@main.command()
+@click.argument("bundle")
+@click.option("--step", required=True, type=int, help="The captured step.")
+@click.option("--batch", required=True, type=FILE, help="What the step was given, saved with torch.save.")
+@click.option("--checkpoint", type=FILE, help="Weights from before that step.")
+@click.option("--stage", default="train", show_default=True, help="Which stage of that step.")
+@click.option("--allow", multiple=True, metavar="NAME", help="A target or pattern that may run; repeatable.")
+@click.option("--tolerance", default=0.0, show_default=True, help="Largest difference that counts as none.")
+def rerun(
+    bundle: str,
+    step: int,
+    batch: Path,
+    checkpoint: Path | None,
+    stage: str,
+    allow: tuple[str, ...],
+    tolerance: float,
+) -> None:
+    """Run a captured step of BUNDLE again, and say which activations match and where the first difference is.
+
+    The model comes from the bundle's config. Exits with 1 when something differs.
+    """
+    importable_here()
+    with plain_errors():
+        outcome = room("launch.rerun").rerun(
+            bundle,
+            step=step,
+            batch=batch,
+            checkpoint=checkpoint,
+            stage=stage,
+            allow=allow,
+            tolerance=tolerance,
+        )
+        click.echo(str(outcome))
+        sys.exit(0 if outcome.first_difference is None else 1)
 
 
 @main.group()

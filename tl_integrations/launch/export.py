@@ -65,13 +65,18 @@ def stored_entries(module: str, only: Iterable[str] = ()) -> list[registry.Entry
     return chosen
 
 
+def importable_here() -> None:
+    """Let modules of the working directory be imported, as `python -m` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 def import_module(name: str) -> None:
     """Import a user's module; the working directory counts.
 
     Raises: ConfigError when there is none of that name; what the module itself raises passes.
     """
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    importable_here()
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
