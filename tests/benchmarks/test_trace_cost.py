@@ -37,7 +37,7 @@ def test_a_trace_costs_little_beside_the_forward(name: str, request: pytest.Fixt
         "trace": lambda: materialised(model, x, save),
     }
     if not is_measuring(request):
-        interleave(cases, rounds=1, warmup=0)
+        interleave(cases, rounds=2, warmup=0)
         return
     assert_ratio(lambda: interleave(cases, rounds=21)["trace"].ratio, TARGETS[name])
 
@@ -55,7 +55,7 @@ def microseconds_per_op(ops: int, rounds: int) -> float:
 
 def test_cost_per_op_is_the_same_for_ten_times_the_ops(request: pytest.FixtureRequest) -> None:
     if not is_measuring(request):
-        assert microseconds_per_op(200, 1) > 0
+        microseconds_per_op(200, 2)
         return
     assert_ratio(lambda: microseconds_per_op(10_000, 9), 15.0)
     assert_ratio(lambda: microseconds_per_op(10_000, 9) / microseconds_per_op(1_000, 21), 1.3)
@@ -64,7 +64,7 @@ def test_cost_per_op_is_the_same_for_ten_times_the_ops(request: pytest.FixtureRe
 def test_a_trace_of_many_ops_is_small_and_leaves_nothing(request: pytest.FixtureRequest) -> None:
     ops = 10_000 if is_measuring(request) else 1_000
     model, x = Chain(ops), torch.randn(64)
-    tl.trace(model, x, save=tl.func("sigmoid"))
+    materialised(model, x, tl.label("relu_1"))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
