@@ -1,9 +1,11 @@
 """Decorated builders for the tests; in a module of their own, since the script that runs cannot be
 imported."""
 
+import abc
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import pydantic
 import torch
 from omegaconf import DictConfig
 from torch import nn
@@ -229,3 +231,59 @@ def surprising(width: int) -> nn.Module:
     """Builds something else every time."""
     SURPRISE.append(width)
     return nn.Linear(len(SURPRISE), width)
+
+
+@L.configurable
+def popping(sizes: list[int]) -> Box[int]:
+    return Box(sizes.pop())
+
+
+@L.configurable
+def outer_builder(width: int) -> nn.Module:
+    return Encoder(width)
+
+
+@L.configurable
+def make_schedule(steps: int) -> Any:
+    def schedule(step: int) -> float:
+        return step / steps
+
+    return schedule
+
+
+@L.configurable
+class Validated(pydantic.BaseModel):
+    size: int
+    names: list[str] = []
+
+
+class Registering(type):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+@L.configurable
+class Registered(metaclass=Registering):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@L.configurable
+class Abstract(abc.ABC):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @abc.abstractmethod
+    def method(self) -> None: ...
+
+
+@L.configurable
+@dataclasses.dataclass
+class Mutable:
+    width: int
+
+
+@L.configurable(record=False)
+class Silent:
+    def __init__(self, size: int) -> None:
+        self.size = size

@@ -18,8 +18,8 @@ from tl_integrations.language.markers import Missing, Reference
 from tl_integrations.language.nodes import MARKED, Call, Node, Tree, place
 
 Encoded = Any
-Where = tuple[Any, ...]
-"""Linked path of an argument: `(outer Where, key)`, formatted only for an error."""
+Where = Any
+"""Linked path of an argument: `(outer Where, key)`, the outermost a label; formatted only for an error."""
 
 Recipe = Callable[[Any, "Encoder", Where], Encoded]
 """How a type of values is written. Raises Opaque when this value is beyond it."""
@@ -259,7 +259,7 @@ def register_encoder(kind: type, encode: Callable[[Any], Any]) -> None:
 def path_text(where: Where) -> str:
     """`"Model(blocks[3].act)"` for messages."""
     keys: list[Any] = []
-    while isinstance(where, tuple) and where:
+    while isinstance(where, tuple):
         where, key = where
         keys.append(key)
     text = ""
@@ -268,7 +268,7 @@ def path_text(where: Where) -> str:
             text += f".{key}" if text else key
         else:
             text += f"[{key!r}]"
-    return f"{where}({text})" if where else text
+    return f"{where}({text})" if text else str(where)
 
 
 def _opaque_text(value: Any, where: Where, reason: str) -> str:

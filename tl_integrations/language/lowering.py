@@ -179,7 +179,7 @@ def to_plain(cfg: Any) -> Any:
     lowered."""
     kind = type(cfg)
     if kind.__module__.partition(".")[0] == "omegaconf":
-        cfg = Encoder().value(cfg, ("config",))
+        cfg = Encoder().value(cfg, "config")
     return lower(cfg).content if type(cfg) in (Call, Tree) else _copy(cfg)
 
 

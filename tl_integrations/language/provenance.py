@@ -7,6 +7,7 @@ from typing import Any
 from tl_integrations.errors import NoConfigError, TLError
 from tl_integrations.language import records
 from tl_integrations.language.binding import bind
+from tl_integrations.language.canonical import canonical
 from tl_integrations.language.defaults import DefaultsMode
 from tl_integrations.language.encoding import EXACT, Encoded, Encoder, Where
 from tl_integrations.language.literals import literal, needs_escape
@@ -26,6 +27,7 @@ from tl_integrations.language.targets import Target, named_target
 _LEAVES = 256
 _BYTES = 16 * 1024
 _VIA = 4
+_PASSES = 8
 
 
 class _TooLarge(Exception):
@@ -41,15 +43,14 @@ class _LiveEncoder(Encoder):
         self.room = _BYTES
 
     def value(self, value: Any, where: Where) -> Encoded:
-        self.leaves -= 1
-        if self.leaves < 0:
-            raise _TooLarge
         kind = type(value)
+        self.leaves -= 1 + (len(value) if kind in (list, dict, tuple, set, frozenset) else 0)
         if kind is str or kind is bytes:
             self.room -= len(value)
-            if self.room < 0:
-                raise _TooLarge
-            return literal(value) if kind is str and needs_escape(value) else value
+        if self.leaves < 0 or self.room < 0:
+            raise _TooLarge
+        if kind is str:
+            return literal(value) if needs_escape(value) else value
         if kind in EXACT:
             return value
         known = record_of(value)
@@ -90,7 +91,7 @@ def live_value(value: Any) -> Encoded:
     if kind in EXACT and kind is not bytes:
         return value
     try:
-        return _LiveEncoder().value(value, ("argument",))
+        return _LiveEncoder().value(value, "argument")
     except _TooLarge:
         return opaque(value, f"larger than {_LEAVES} leaves or {_BYTES // 1024} KiB")
 
@@ -110,11 +111,15 @@ def remember(target: Target, value: Any, args: Any, kwargs: dict[str, Any]) -> N
         note["module"] = True
     if earlier is not None:
         note["via"] = _via(earlier, path)
+        note["passes"] = earlier["_record_"].get("passes", 0) + 1
+        if note["passes"] > _PASSES:
+            path, args, kwargs = None, [], {}
+            note["reason"] = f"it went through builders more than {_PASSES} times"
     try:
         positional, named = bind(target.plan, tuple(args), kwargs, star=True)
     except TypeError as error:
         positional, named, path = [], {}, None
-        note["reason"] = str(error)
+        note.setdefault("reason", str(error))
     record: Record = {"_target_": path, "_record_": note}
     if path is None:
         record["_opaque_"] = target.label
@@ -162,6 +167,7 @@ def call_of(obj: Any) -> Call:
     if record is None:
         raise NoConfigError(_unknown_text(obj))
     reading = _Reading(obj)
+    reading.stale += _changed_fields(obj, record)
     root = reading.call(record, ())
     reading.report()
     assert isinstance(root, Call)
@@ -242,11 +248,29 @@ def _tokens_in(module: Any) -> set[int]:
 
 
 def _hidden(module: Any) -> Iterator[Any]:
-    for value in vars(module).values():
-        if isinstance(value, list | tuple):
-            yield from filter(is_module, value)
+    """Modules that a module holds in plain lists, tuples and dicts, where torch does not see them."""
+    waiting = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
+    for _ in range(_LEAVES):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if is_module(value):
+            yield from value.modules()
         elif isinstance(value, dict):
-            yield from filter(is_module, value.values())
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+
+
+def _changed_fields(obj: Any, record: Record) -> list[str]:
+    """Fields of a dataclass that no longer are what it was given; one that computes fields itself is not
+    asked."""
+    if is_module(obj) or not hasattr(type(obj), "__dataclass_fields__") or hasattr(obj, "__post_init__"):
+        return []
+    given = [name for name in type(obj).__dataclass_fields__ if name in record]
+    return [
+        name for name in given if canonical(live_value(getattr(obj, name, None))) != canonical(record[name])
+    ]
 
 
 def _dotted(path: tuple[Any, ...]) -> str:

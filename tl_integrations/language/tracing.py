@@ -232,13 +232,13 @@ def _root(result: Any, tape: Tape, strict: bool, thunk: Any) -> Any:
     """The encoded root of the config, or `_EXECUTED` when the thunk's own result is to be given back."""
     kind = type(result)
     if kind is Node:
-        return tape.encoder.value(result, ("the result",))
+        return tape.encoder.value(result, "the result")
     config = kind.__module__.partition(".")[0] == "omegaconf"
     if (kind is dict or config) and _is_mapping(result) and _holds_call(result):
-        return tape.encoder.value(dict(result) if kind is dict else result, ("the result",))
+        return tape.encoder.value(dict(result) if kind is dict else result, "the result")
     if not strict:
         if kind in (list, tuple) and _holds_call(result):
-            return tape.encoder.value(list(result), ("the result",))
+            return tape.encoder.value(list(result), "the result")
         if not tape.calls:
             return _EXECUTED
         raise TraceLeakError(_leak_text(result, tape))
@@ -254,7 +254,7 @@ def _holds_call(value: Any) -> bool:
     if kind is Node:
         return True
     if kind.__module__.partition(".")[0] == "omegaconf":
-        tree = Encoder().value(value, ("the result",))
+        tree = Encoder().value(value, "the result")
         return not tree.as_config
     if kind is dict:
         return any(map(_holds_call, value.values()))
