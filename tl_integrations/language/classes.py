@@ -32,9 +32,9 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
             return _make(c, cls, __new__, original, args, kwargs)
         if tracing.active:
             tape = tracing.current()
-            if tape is not None and _is_call(c, args, kwargs, sys._getframe(1)):
+            if tape is not None and _is_call(c, args, kwargs):
                 return tape.record(_own_target(c), args, kwargs, depth=1)
-        if not record or not (args or kwargs or _is_call(c, args, kwargs, sys._getframe(1))):
+        if not record or not (args or kwargs or _is_call(c, args, kwargs)):
             return _make(c, cls, __new__, original, args, kwargs)
         plain = provenance.snapshot(args, kwargs)
         made = _make(c, cls, __new__, original, args, kwargs)
@@ -91,7 +91,7 @@ def _holder(c: type, cls: type, new: Any) -> type:
     return next(base for base in c.__mro__ if getattr(base.__dict__.get("__new__"), "__func__", None) is new)
 
 
-def _is_call(c: type, args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType) -> bool:
+def _is_call(c: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether this is `Cls(...)` and not a copy or an unpickling, which call `__new__` alone and fill the
     object later.
 
@@ -99,6 +99,7 @@ def _is_call(c: type, args: tuple[Any, ...], kwargs: dict[str, Any], caller: typ
     """
     if args or kwargs:
         return not c.__flags__ & _ABSTRACT
+    caller = sys._getframe(2)
     if caller.f_globals.get("__name__") in _COPIERS or _own_target(c).plan.required:
         return False
     return _is_bare_call(caller) and not c.__flags__ & _ABSTRACT

@@ -50,7 +50,10 @@ class Encoder:
         encoded: dict[str, Encoded] = {}
         for name, value in values.items():
             kind = type(value)
-            encoded[name] = value if kind in EXACT else self.value(value, (label, name))
+            if kind in EXACT or (kind is str and value.isalnum() and value.isascii()):
+                encoded[name] = value
+            else:
+                encoded[name] = self.value(value, (label, name))
         return encoded
 
     def value(self, value: Any, where: Where) -> Encoded:

@@ -42,7 +42,7 @@ class _Lowering:
 
     def value(self, value: Any, path: Path) -> Any:
         kind = type(value)
-        if kind in EXACT:
+        if kind in EXACT or kind is str:
             return value
         if kind is Call or kind is Tree:
             return self._shared(value, path)
@@ -78,20 +78,24 @@ class _Lowering:
             node["_partial_"] = True
         if args:
             node["_args_"] = self.value(args, (*path, "_args_"))
-        containers = False
+        compound = False
         for name, value in kwargs.items():
             kind = type(value)
-            if kind in EXACT:
+            if kind in EXACT or kind is str:
                 node[name] = value
-                continue
-            node[name] = self.value(value, (*path, name))
-            containers = containers or _is_container(value)
+            else:
+                node[name] = self.value(value, (*path, name))
+                compound = True
+        if compound or args:
+            self._say_how_to_convert(node, kwargs, args, path)
+        return node
+
+    def _say_how_to_convert(self, node: dict[str, Any], kwargs: Any, args: list[Any], path: Path) -> None:
         if any(type(v) is Tree and v.as_config for v in (*kwargs.values(), *args)):
             self.handing_on.append(path)
-            return _handing_on_configs(node, kwargs, args, path)
-        if containers or any(map(is_compound, args)):
+            _hand_on_configs(node, kwargs, args, path)
+        elif any(map(_is_container, kwargs.values())) or any(map(is_compound, args)):
             node["_convert_"] = "all"
-        return node
 
 
 def _is_container(value: Any) -> bool:
@@ -100,9 +104,7 @@ def _is_container(value: Any) -> bool:
     return type(value) is list or (type(value) is dict and "_target_" not in value)
 
 
-def _handing_on_configs(
-    node: dict[str, Any], kwargs: dict[str, Any], args: list[Any], path: Path
-) -> dict[str, Any]:
+def _hand_on_configs(node: dict[str, Any], kwargs: dict[str, Any], args: list[Any], path: Path) -> None:
     """Without `_convert_` an argument that is a config arrives as one; other containers then need their own
     node."""
     holds = any(
@@ -123,7 +125,6 @@ def _handing_on_configs(
             node[name] = {"_target_": f"builtins.{kind}", "_convert_": "all", "_args_": [content]}
     if holds:
         node["_recursive_"] = False
-    return node
 
 
 def _shield(content: Any, handing_on: list[Path]) -> None:

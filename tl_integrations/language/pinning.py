@@ -9,8 +9,9 @@ from tl_integrations.language.defaults import with_defaults
 from tl_integrations.language.keys import Path, dotted
 from tl_integrations.language.lowering import lower
 from tl_integrations.language.paths import load
+from tl_integrations.language.scanning import GET_OBJECT
 from tl_integrations.language.targets import Target, target_of
-from tl_integrations.language.trust import GET_OBJECT, Policy
+from tl_integrations.language.trust import Policy
 
 
 def pinned(tree: Any, *, allow: Iterable[str] | None = None) -> tuple[Any, list[str]]:

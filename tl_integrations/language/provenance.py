@@ -6,7 +6,7 @@ from typing import Any
 
 from tl_integrations.errors import NoConfigError, TLError
 from tl_integrations.language import records
-from tl_integrations.language.binding import bind
+from tl_integrations.language.binding import RESERVED, bind
 from tl_integrations.language.canonical import canonical
 from tl_integrations.language.defaults import DefaultsMode
 from tl_integrations.language.encoding import EXACT, Encoded, Encoder, Where
@@ -26,6 +26,7 @@ from tl_integrations.language.targets import Target, named_target
 
 _LEAVES = 256
 _BYTES = 16 * 1024
+_IMMUTABLE = frozenset({type(None), bool, int, float})
 _VIA = 4
 _PASSES = 8
 
@@ -87,9 +88,8 @@ def opaque(value: Any, reason: str) -> Record:
 
 def live_value(value: Any) -> Encoded:
     """One argument of a real call as plain data."""
-    kind = type(value)
-    if kind in EXACT and kind is not bytes:
-        return value
+    if type(value) is str and len(value) < _BYTES:
+        return literal(value) if needs_escape(value) else value
     try:
         return _LiveEncoder().value(value, "argument")
     except _TooLarge:
@@ -98,36 +98,57 @@ def live_value(value: Any) -> Encoded:
 
 def snapshot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments as plain data, before the builder can change them."""
-    return [live_value(value) for value in args], {name: live_value(value) for name, value in kwargs.items()}
+    return (
+        [value if type(value) in _IMMUTABLE else live_value(value) for value in args],
+        {name: value if type(value) in _IMMUTABLE else live_value(value) for name, value in kwargs.items()},
+    )
 
 
-def remember(target: Target, value: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def remember(target: Target, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Attach the record of a call to the object it gave. The outermost builder wins; inner ones are kept as
     `via`."""
     path = target.live_path
+    module = is_module(value)
     earlier = record_of(value)
-    note: Record = {"token": earlier["_record_"]["token"] if earlier else new_token()}
-    if is_module(value):
+    note: Record = {"token": new_token()} if earlier is None else _passed_on(earlier, path)
+    if module:
         note["module"] = True
-    if earlier is not None:
-        note["via"] = _via(earlier, path)
-        note["passes"] = earlier["_record_"].get("passes", 0) + 1
-        if note["passes"] > _PASSES:
-            path, args, kwargs = None, [], {}
-            note["reason"] = f"it went through builders more than {_PASSES} times"
-    try:
-        positional, named = bind(target.plan, tuple(args), kwargs, star=True)
-    except TypeError as error:
-        positional, named, path = [], {}, None
-        note.setdefault("reason", str(error))
-    record: Record = {"_target_": path, "_record_": note}
-    if path is None:
-        record["_opaque_"] = target.label
-        record["reason"] = note.pop("reason", None) or f"{target.label!r} cannot be imported by name"
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    reason = note.pop("reason", None)
+    if path is None or reason:
+        reason = reason or f"{target.label!r} cannot be imported by name"
+    else:
+        positional, named, reason = _named(target, args, kwargs)
+    if reason:
+        attach(
+            value, {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}, module
+        )
+        return
+    record: Record = {"_target_": path, "_record_": note, **named}
     if positional:
         record["_args_"] = positional
-    record.update(named)
-    attach(value, record)
+    attach(value, record, module)
+
+
+def _named(
+    target: Target, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any], str | None]:
+    """Arguments under their names; the order of keywords is left to the reading, which is rare."""
+    if not args and RESERVED.isdisjoint(kwargs):
+        return args, kwargs, None
+    try:
+        return *bind(target.plan, tuple(args), kwargs, star=True), None
+    except TypeError as error:
+        return [], {}, str(error)
+
+
+def _passed_on(earlier: Record, path: str | None) -> Record:
+    note: Record = {"token": earlier["_record_"]["token"], "via": _via(earlier, path)}
+    note["passes"] = earlier["_record_"].get("passes", 0) + 1
+    if note["passes"] > _PASSES:
+        note["reason"] = f"it went through builders more than {_PASSES} times"
+    return note
 
 
 def _via(earlier: Record, path: str | None) -> Any:
@@ -196,6 +217,7 @@ class _Reading:
         call = Call(named_target(record["_target_"]), [], {}, token=token)
         call.args = [self.value(v, (*path, i)) for i, v in enumerate(record.get("_args_", []))]
         call.kwargs = {name: self.value(value, (*path, name)) for name, value in kwargs.items()}
+        call.kwargs = _in_order(call)
         self._calls[token] = call
         return call
 
@@ -236,6 +258,13 @@ class _Reading:
             )
 
 
+def _in_order(call: Call) -> dict[str, Any]:
+    """Keyword arguments in the order of the signature, as a trace writes them."""
+    given = call.kwargs
+    ordered = {name: given[name] for name in call.target.plan.names if name in given}
+    return {**ordered, **given}
+
+
 def _tokens_in(module: Any) -> set[int]:
     """Tokens of every module that is held by `module`, also in lists and dicts of its own."""
     found: set[int] = set()
@@ -249,7 +278,7 @@ def _tokens_in(module: Any) -> set[int]:
 
 def _hidden(module: Any) -> Iterator[Any]:
     """Modules that a module holds in plain lists, tuples and dicts, where torch does not see them."""
-    waiting = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
+    waiting: list[Any] = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
     for _ in range(_LEAVES):
         if not waiting:
             return

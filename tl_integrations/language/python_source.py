@@ -11,7 +11,7 @@ from tl_integrations.language.keys import Path, dotted
 from tl_integrations.language.lowering import to_plain
 from tl_integrations.language.paths import lookup
 from tl_integrations.language.resolving import Resolver
-from tl_integrations.language.trust import GET_OBJECT
+from tl_integrations.language.scanning import GET_OBJECT
 
 _DISPLAYS = {
     "builtins.tuple": "tuple",

@@ -67,9 +67,9 @@ def takes_record(value: object) -> bool:
     return numpy is None or not isinstance(value, numpy.ndarray)
 
 
-def attach(value: Any, record: Record) -> None:
-    """Keep `record` for `value`; does nothing for what cannot be weakly referenced."""
-    if is_module(value):
+def attach(value: Any, record: Record, module: bool) -> None:
+    """Keep `record` for `value`, in it if it is a module; nothing for what cannot be weakly referenced."""
+    if module:
         value.__dict__[KEY] = record
         return
     key = id(value)

@@ -16,9 +16,9 @@ from tl_integrations.errors import BuildError, UntrustedTargetError
 from tl_integrations.language.denials import denial
 from tl_integrations.language.keys import dotted
 from tl_integrations.language.paths import load
+from tl_integrations.language.scanning import GET_OBJECT
 from tl_integrations.language.targets import real_name, trusted
 
-GET_OBJECT = "hydra.utils.get_object"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 _TORCH = ("torch.nn.", "torch.optim.")
 _READABLE = ("torch.nn.functional.", "torch.nn.init.")
