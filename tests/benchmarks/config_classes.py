@@ -67,5 +67,3 @@ def fiddle_root() -> Any:
             leaves.append(PlainLeaf(j, width=64, rate=0.1, name="relu"))
         blocks.append(PlainBlock(i, leaves))
     return PlainRoot(blocks)
-
-
