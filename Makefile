@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
 EXTRAS := dev,loggers
 
-.PHONY: help install test test-next test-launchers lint format types bench demo clean
+.PHONY: help install test test-next test-launchers lint format types bench faults demo clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,9 @@ types: $(READY) ## strict types, of the package as a user gets it
 	rm -rf build/types && mkdir -p build/types
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p tl_integrations
+
+faults: $(READY) ## the gates of tests/faults/ in full: crashes, power cuts, fuzz, a million records
+	PYTHONPATH=tests $(BIN)/python -m faults.run_gates
 
 bench: $(READY) ## the figures of tests/benchmarks/RESULTS.md
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -n 0 -s

@@ -7,7 +7,7 @@ something fails in between, files and columns go back to where they were, and th
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -69,8 +69,19 @@ class Position:
     """Ids of the graphs whose lines are there."""
     counts: Counts = field(default_factory=Counts)
 
-    def copied(self) -> "Position":
-        return replace(self, counts=replace(self.counts))
+    def state(self) -> "State":
+        """What a failed commit has to put back."""
+        counts = self.counts
+        numbers = (counts.records, counts.gradients, counts.commits, counts.nbytes)
+        return self.last_step, self.generation, self.graphs, numbers
+
+    def restore(self, state: "State") -> None:
+        self.last_step, self.generation, self.graphs, numbers = state
+        counts = self.counts
+        counts.records, counts.gradients, counts.commits, counts.nbytes = numbers
+
+
+State = tuple[int, int, frozenset[str], tuple[int, int, int, int]]
 
 
 class Appender:
@@ -116,7 +127,7 @@ class Appender:
         self._refuse_when_broken()
         with self._noticing_failed_syncs("write to"):
             self._roll_if_full()
-            mark, before = self._growing.mark(), self.position.copied()
+            mark, before = self._growing.mark(), self.position.state()
             waiting = self._waiting_commits
             # A number is never used twice, so that lines of a failed commit never join another one.
             number, self.position.commit = self.position.commit, self.position.commit + 1
@@ -272,11 +283,9 @@ class Appender:
         except OSError as error:
             self.broken = error
 
-    def _restore(self, mark: Mark, before: Position) -> None:
+    def _restore(self, mark: Mark, before: State) -> None:
         """Take back what a failed commit did; what it rolled over stays, as lines without a commit."""
-        position = self.position
-        position.last_step, position.generation = before.last_step, before.generation
-        position.graphs, position.counts = before.graphs, before.counts
+        self.position.restore(before)
         try:
             self._growing.restore(mark)
         except OSError as error:

@@ -5,8 +5,10 @@ dtype, ...). Both repeat from step to step, so they are encoded once and kept by
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -93,9 +95,8 @@ def moment_fragment(moment: Moment, generation: int) -> str:
     return dump(found)[1:-1]
 
 
-def site_key(record: Record) -> tuple[object, ...]:
-    """Equal for records with the same site."""
-    return (*(getattr(record, name) for name in SITE), record.shape, record.dtype)
+site_key = attrgetter(*SITE, "shape", "dtype")
+"""Equal for records with the same site."""
 
 
 def site_fragment(record: Record, stored: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
@@ -120,8 +121,10 @@ def tensor_fields(dtype: torch.dtype, shape: tuple[int, ...]) -> Plain:
     return {"shape": [int(size) for size in shape], "dtype": name}
 
 
-def statistics_fragment(statistics: Mapping[str, float]) -> str:
-    return dump({name: number_text(float(value)) for name, value in statistics.items()})
+def statistics_fragment(names: Sequence[str], values: Sequence[float]) -> str:
+    """The inside of a JSON object; the names are JSON texts already."""
+    texts = (repr(value) if isfinite(value) else f'"{value}"' for value in values)
+    return ",".join(f"{name}:{text}" for name, text in zip(names, texts))
 
 
 def histogram_fragment(histogram: Histogram) -> str:
