@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 
 from tl_integrations import language as L
 from tl_integrations.errors import TLError
@@ -223,3 +223,71 @@ def verify(source: str, allow: tuple[str, ...], meta: bool) -> None:
         for verdict in verdicts:
             click.echo(str(verdict))
         sys.exit(0 if all(verdict.ok for verdict in verdicts) else 1)
+
+
+@contextmanager
+def byte_progress(doing: str) -> Iterator[Any]:
+    """A function of bytes done and bytes in all that moves a bar, when somebody watches."""
+    watched = sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=not watched) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@main.command("show")
+@click.argument("bundle", type=FOLDER)
+@click.option("--live", is_flag=True, help="Read a bundle that is still being written.")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data for scripts.")
+def show_bundle(bundle: Path, live: bool, as_json: bool) -> None:
+    """List what BUNDLE holds: status, steps, layers, sizes, and where it comes from."""
+    with plain_errors():
+        show_result(room("storage.inspecting").summarize(bundle, live=live), as_json)
+
+
+@main.command("recover")
+@click.argument("bundle", type=FOLDER)
+@click.option("--to", "target", type=FOLDER, help="Also write what was recovered to a new bundle there.")
+def recover_bundle(bundle: Path, target: Path | None) -> None:
+    """Read every committed record of BUNDLE, whatever happened to it, and say what is lost.
+
+    BUNDLE itself is never changed. Exits with 1 when something is lost.
+    """
+    with plain_errors(), byte_progress("Checking") as progress:
+        recording = room("storage").recover(bundle, progress=progress)
+        if target is not None:
+            room("storage").save(recording, target)
+    found = recording.recovery
+    click.echo(str(found))
+    for reason in found.reasons:
+        click.echo(f"  {reason}")
+    if target is not None:
+        click.echo(f"Written to {target}.")
+    sys.exit(1 if found.lost else 0)
+
+
+@main.command("verify")
+@click.argument("bundle", type=FOLDER)
+def verify_bundle(bundle: Path) -> None:
+    """Check every byte of BUNDLE against every checksum. Exits with 1 when something does not fit."""
+    with plain_errors(), byte_progress("Verifying") as progress:
+        found = room("storage.verification").verify(bundle, progress=progress)
+    for problem in found.problems:
+        click.echo(problem)
+    for name in found.strangers:
+        click.echo(f"Not of the format, ignored: {name!r}")
+    click.echo(f"{found.records} records, {found.nbytes} bytes: {'whole' if found.whole else 'damaged'}")
+    sys.exit(0 if found.whole else 1)
+
+
+@main.command("convert")
+@click.argument("bundle", type=FOLDER)
+@click.argument("target", type=FOLDER)
+@click.option("--to", "format", type=click.Choice(["torchlens", "tlspec"]), required=True)
+@click.option("--step", type=int, help="Only the records of this step.")
+def convert_bundle(bundle: Path, target: Path, format: str, step: int | None) -> None:
+    """Write BUNDLE, of either format, as another bundle TARGET."""
+    with plain_errors():
+        recording = room("storage").load(bundle)
+        kept = recording if step is None else recording.at(step, stage=None)
+        room("storage").save(kept, target, format=format)
+    click.echo(f"{len(kept)} records written to {target}.")

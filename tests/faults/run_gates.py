@@ -29,9 +29,7 @@ Gate = Callable[[Path], str]
 
 def _mutations(folder: Path) -> str:
     command = [sys.executable, "-m", "faults.mutations", "10000"]
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, env=dict(os.environ)
-    ).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 GATES: dict[str, Gate] = {

@@ -2,15 +2,26 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from tl_integrations.storage.reader import Opened, open_all
 from tl_integrations.storage.table import Part
 from tl_integrations.storage.tlspec import NO_STEP
+
+MOST_ROWS = 200
+"""Layers that a table shows."""
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters and direction marks are shown, not obeyed."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +57,37 @@ class BundleSummary:
     has_config: bool
     about: dict[str, Any]
     """The first manifest's own words: producer, provenance, schedule, selector, reductions, counts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for scripts."""
+        return {**asdict(self), "path": str(self.path)}
+
+    def __rich__(self) -> Group:
+        table = Table("layer", "made by", "shape", "dtype", "records", "gradients", "MiB")
+        for column in table.columns[4:]:
+            column.justify = "right"
+        for layer in self.layers[:MOST_ROWS]:
+            shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in layer.shapes[:3])
+            more = " ..." if len(layer.shapes) > 3 else ""
+            numbers = (f"{layer.records}", f"{layer.gradients}", f"{layer.nbytes / 2**20:.2f}")
+            row = (layer.name, layer.func_name, shapes + more, layer.dtype, *numbers)
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        left = len(self.layers) - MOST_ROWS
+        return Group(*map(Text, self._head()), table, *([Text(f"... and {left} more")] if left > 0 else []))
+
+    def _head(self) -> list[str]:
+        steps = f"{len(self.steps)} steps, {self.steps[0]} to {self.steps[-1]}" if self.steps else "no steps"
+        ended = self.status + (f" ({self.reason})" if self.reason else "")
+        lines = [
+            f"{self.path}: {ended}, written {self.created}",
+            f"{self.records} records of {len(self.layers)} layers, {steps}, {self.nbytes / 2**20:.1f} MiB",
+        ]
+        if self.missing_ranks:
+            lines.append(f"missing ranks: {', '.join(map(str, self.missing_ranks))}")
+        told = {key: self.about.get(key) for key in ("schedule", "selector", "provenance")}
+        lines += [f"{key}: {value}" for key, value in told.items() if value]
+        lines.append("config: yes (`recording.config`)" if self.has_config else "config: none")
+        return [printable(text) for text in lines]
 
 
 _ABOUT = ("id", "run_id", "kind", "producer", "provenance", "schedule", "selector", "reductions", "counts")

@@ -58,6 +58,11 @@ class Recovery:
     reasons: tuple[str, ...] = ()
     """One sentence for each of the first losses."""
 
+    @property
+    def lost(self) -> int:
+        """Records of committed steps, and gradients, that are not given back."""
+        return self.lost_records + self.lost_gradients
+
     def __str__(self) -> str:
         lost = [
             f"{self.lost_records} lost" if self.lost_records else "",
