@@ -60,10 +60,10 @@ def main(names: list[str]) -> int:
         began = time.monotonic()
         try:
             told = GATES[name](folder)
-        except AssertionError as error:
-            failed, told = failed + 1, f"FAILED: {error}"
         except subprocess.CalledProcessError as error:
             failed, told = failed + 1, f"FAILED: {error.stderr[-1000:]}"
+        except Exception as error:
+            failed, told = failed + 1, f"FAILED: {type(error).__name__}: {error}"
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         print(f"| {name} | {told} | {time.monotonic() - began:.0f} s |", flush=True)

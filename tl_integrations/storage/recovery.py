@@ -173,6 +173,9 @@ def _segments(folder: Folder, names: set[str]) -> tuple[list[Segment], Scan]:
     if INDEX in names:
         found = scan(folder, skip_damage=True)
         return found.segments, found
+    if OPEN_MANIFEST in names:
+        # Its writer died before the first line.
+        return [], Scan()
     segments, lines = [], Scan(damaged=[f"{INDEX!r} is not there; the columns of finished shards were read"])
     for name in sorted(name for name in names if INDEX_NAME.fullmatch(name)):
         try:

@@ -55,7 +55,7 @@ def _steps(recording: Recording) -> Iterator[CapturedStep]:
     def run(record: Record) -> tuple[object, int]:
         return record.moment, record.run_index
 
-    graphs = recording._graphs
+    graphs = recording.graphs
     for (_, index), records in groupby(recording, key=run):
         kept = list(records)
         yield CapturedStep(moment=kept[0].moment, records=kept, graph=graphs.get((kept[0].moment, index)))
