@@ -54,7 +54,7 @@ class LitNet(LightningModule):
         self.log("loss", loss)
         return loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         x, y = batch
         self.log("val_loss", nn.functional.mse_loss(self(x), y))
 

@@ -57,6 +57,11 @@ class Node:
         return self.addresses[0]
 
 
+def _has_compiled_method(module: nn.Module) -> bool:
+    """Whether a method was replaced by its compiled self, as Lightning does with `training_step`."""
+    return any(hasattr(value, "_torchdynamo_orig_callable") for value in module.__dict__.values())
+
+
 class ModuleTree:
     """The modules of one model in registration order, each once."""
 
@@ -81,6 +86,7 @@ class ModuleTree:
                 self.compiled |= inner_module(module) is not None and hasattr(module, "_orig_mod")
                 self.compiled |= getattr(module, "_compiled_call_impl", None) is not None
                 self.refused = self.refused or _refusal(module)
+                self.compiled |= _has_compiled_method(module)
             if inner_module(module) is None:
                 self._name(by_id, address, module)
 

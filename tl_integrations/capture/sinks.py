@@ -1,0 +1,87 @@
+"""Sinks that are no format: memory, one that opens late, and what several need together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tl_integrations.capture.events import Record
+from tl_integrations.capture.protocols import (
+    CapturedStep,
+    Outcome,
+    Sink,
+    SinkContext,
+    SinkFactory,
+    SinkNeeds,
+)
+from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.options import SummaryOptions
+
+
+class MemorySink:
+    """Keeps every captured step in memory, as one recording.
+
+    Args:
+        payloads: Keep the tensors, as owned memory.
+        summaries: Which statistics to keep of each.
+    """
+
+    def __init__(self, *, payloads: bool = True, summaries: SummaryOptions = SummaryOptions()) -> None:
+        self.needs = SinkNeeds(payloads=payloads, summaries=summaries)
+        self._records: list[Record] = []
+        self._outcome = Outcome()
+
+    @property
+    def recording(self) -> Recording:
+        """What was written so far."""
+        return Recording(MemoryTable(self._records), outcome=self._outcome)
+
+    def write(self, captured: CapturedStep) -> None:
+        self._records.extend(captured.records)
+
+    def flush(self) -> None:
+        return
+
+    def close(self, outcome: Outcome = Outcome()) -> None:
+        self._outcome = outcome
+
+
+class LazySink:
+    """A sink that its factory opens at the first write, so that a run without captures leaves nothing."""
+
+    def __init__(self, factory: SinkFactory, context: Callable[[], SinkContext]) -> None:
+        self._factory = factory
+        self._context = context
+        self._sink: Sink | None = None
+
+    @property
+    def needs(self) -> SinkNeeds:
+        return self._factory.needs
+
+    def write(self, captured: CapturedStep) -> None:
+        if self._sink is None:
+            self._sink = self._factory.open(self._context())
+        self._sink.write(captured)
+
+    def flush(self) -> None:
+        if self._sink is not None:
+            self._sink.flush()
+
+    def close(self, outcome: Outcome = Outcome()) -> None:
+        if self._sink is not None:
+            self._sink.close(outcome)
+            self._sink = None
+
+
+def union_of_needs(needs: Sequence[SinkNeeds]) -> SinkNeeds:
+    """What must be kept so that every sink gets what it wants."""
+    names = dict.fromkeys(name for need in needs for name in need.summaries.statistics)
+    bins = max((need.summaries.histogram_bins for need in needs), default=0)
+    return SinkNeeds(
+        payloads=any(need.payloads for need in needs),
+        summaries=SummaryOptions(statistics=tuple(names), histogram_bins=bins),
+    )
+
+
+def without_payloads(captured: CapturedStep) -> CapturedStep:
+    """The same step with statistics only, small enough to remember."""
+    records = [replace(record, payload=None, gradient=None) for record in captured.records]
+    return replace(captured, records=records)
