@@ -1,7 +1,9 @@
 # The public names; the package loads each one when it is first used.
 from . import errors as errors
+from . import language as language
 from . import options as options
 from . import schedule as schedule
+from .callbacks.trace import TraceCallback as TraceCallback
 from .capture.graph import Trace as Trace
 from .capture.layers import Layer as Layer
 from .capture.ops import Op as Op
@@ -20,6 +22,7 @@ from .capture.selectors import where as where
 from .capture.tracing import trace as trace
 from .capture.windows import followed_by as followed_by
 from .capture.windows import preceded_by as preceded_by
+from .monitor import StepMonitor as StepMonitor
 from .reporting import compare as compare
 from .storage import load as load
 from .storage import load_runs as load_runs

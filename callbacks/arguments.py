@@ -1,0 +1,36 @@
+"""What a user may write for an argument of a callback, as the values the callback works with."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tl_integrations.capture.statistics import DEFAULT
+
+WHICH = ("first", "last", "all")
+"""Which of several forwards of one step."""
+
+
+def known(option: str, values: Sequence[Any], allowed: Collection[str]) -> list[Any]:
+    """The values, each of which must be one of those allowed.
+
+    Raises:
+        ValueError: naming the option, the value and what is allowed.
+    """
+    for value in values:
+        if value not in allowed:
+            raise ValueError(f"{option} is {value!r}. Use one of {', '.join(map(repr, allowed))}.")
+    return list(values)
+
+
+def statistics_of(wanted: bool | Sequence[str]) -> tuple[str, ...]:
+    """Names of statistics: the default set for True."""
+    if isinstance(wanted, bool):
+        return DEFAULT if wanted else ()
+    return tuple(wanted)
+
+
+def ranks_of(wanted: Sequence[int] | str | None) -> frozenset[int] | None:
+    """Ranks that keep records; None for all, rank 0 when nothing was said."""
+    if isinstance(wanted, str):
+        known("ranks", [wanted], ("all",))
+        return None
+    return frozenset(int(rank) for rank in wanted or [0])
