@@ -283,6 +283,7 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], list[Tensor]]]]
     "dense": (Dense, lambda: [torch.randn(2, 8)]),
     "branches": (Branches, lambda: [torch.randn(2, 8), torch.randn(2, 4)]),
     "autoencoder": (AutoEncoder, lambda: [torch.randn(2, 16)]),
+    "written": (Written, lambda: [torch.randn(3, 4)]),
     "gpt2": (gpt2, lambda: [torch.randint(0, 40, (2, 12))]),
     "bert": (bert, lambda: [torch.randint(0, 40, (2, 12))]),
 }

@@ -96,6 +96,23 @@ def test_batch_norm_in_training_reads_buffers_once_and_counts_its_batches() -> N
         assert torch.equal(buffer, twin.get_buffer(name)), name
 
 
+def test_writes_in_place_are_ops_and_earlier_tensors_keep_their_values() -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x + 1
+        y.mul_(2)
+        y[0] = 0.0
+        y.view(-1).add_(1)
+        return F.relu(y, inplace=True)
+
+    x = torch.ones(2, 2)
+    trace = tl.trace(Fn(forward), x)
+    assert [op.func_name for op in trace.ops if op.is_inplace] == ["mul_", "__setitem__", "add_", "relu"]
+    assert trace["setitem_1_3"].parents == ("mul_1_2",) and trace["view_1_4"].parents == ("setitem_1_3",)
+    assert torch.equal(trace["add_1_1"].out, torch.full((2, 2), 2.0))
+    assert torch.equal(trace["mul_1_2"].out, torch.full((2, 2), 4.0))
+    assert torch.equal(x, torch.ones(2, 2))
+
+
 def test_a_tensor_from_a_factory_has_no_parents_and_a_constant_is_a_buffer() -> None:
     constant = torch.ones(2)
     trace = tl.trace(Fn(lambda x: torch.arange(2) * x + constant), torch.randn(2))
@@ -217,7 +234,7 @@ def test_positions_and_final_labels_are_kept_after_one_forward() -> None:
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("save", [["nosuch"], [9]], ids=str)
+@pytest.mark.parametrize("save", [["relu_1_3"], ["nosuch"], [9], ["relu_1_2:4"]], ids=str)
 def test_a_name_that_matches_nothing_is_an_error(save: list[Any]) -> None:
     with pytest.raises(UnknownNameError, match=r"9|relu_1|nosuch"):
         tl.trace(Fn(lambda x: (x + 1).relu()), torch.ones(2), save=save)

@@ -70,6 +70,15 @@ def test_trace_saves_what_a_selector_names_and_describes_the_rest(model: SeedMod
         _ = log["relu_1_2"].out
 
 
+def test_file_and_line_are_kept_and_the_text_is_read_later(model: SeedModel, x: Tensor) -> None:
+    log = tl.trace(model, x, save=tl.func("linear"), capture=CaptureOptions(save_source_context=False))
+    op = log["flatten_1_5"].ops[0]
+    assert Path(op.file) == Path(__file__) and op.source == "x = self.pool(self.conv2(x)).flatten(1)"
+    assert op.record is None and log.log.lines[op.line].source == ""
+    kept = tl.trace(model, x, capture=CaptureOptions(save_source_context=True))
+    assert kept.log.lines[op.line].source == "x = self.pool(self.conv2(x)).flatten(1)"
+
+
 def test_a_trace_from_a_recording_is_the_trace(model: SeedModel, x: Tensor) -> None:
     relu_trace = tl.trace(model, x, save=tl.func("relu"))
     recording = tl.record(model, x, save=tl.func("relu"))

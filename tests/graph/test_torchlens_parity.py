@@ -11,6 +11,8 @@ Where we differ on purpose (torchlens / here: reason):
 - FLOPs of pooling with one size for all axes: size x output / size ** axes x output: a window's elements.
 - FLOPs of dropout outside of training: 2 per element / 0: it does nothing then.
 - both residual sums of a transformer block: passes of one layer / two layers: no loop, and other parents.
+- a tensor read after one of its views was written: child of that write / of its own op, as its shape is that
+  op's; the write is an op on the view.
 - `x / y`, `x += y`: types truediv, iadd / div, add: for torch operator and method are one function.
 """
 
@@ -28,6 +30,7 @@ import tl_integrations as tl
 GOLDEN = Path(__file__).parents[1] / "golden" / "torchlens_2_36_1.json"
 NOT_ONE_LAYER = {"gpt2": "add", "transformer": "add"}
 SAME_FUNCTION = {"truediv": "div", "iadd": "add"}
+WRITTEN_THROUGH_A_VIEW = {"written": {"mul_1_4:1": "setitem_1_2:1"}}
 OTHER_FLOPS = {"max", "max_pool2d", "dropout"}
 
 
@@ -66,11 +69,15 @@ def comparable(name: str) -> list[dict[str, Any]]:
         **labels,
         **{label.partition(":")[0]: new for label, new in labels.items() if label.endswith(":1")},
     }
+    through = WRITTEN_THROUGH_A_VIEW.get(name, {})
     return [
         {
             **op,
             "label": labels[op["label"]],
-            "parents": [known.get(parent, parent.partition("_")[0]) for parent in op["parents"]],
+            "parents": [
+                through.get(parent, parent)
+                for parent in (known.get(read, read.partition("_")[0]) for read in op["parents"])
+            ],
         }
         for op in golden()[name]["ops"]
         if is_op(op["label"])
