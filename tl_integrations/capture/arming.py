@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from tl_integrations.capture import fast_handle
 from tl_integrations.capture.forward_wrappers import (
@@ -23,7 +22,7 @@ from tl_integrations.capture.forward_wrappers import (
     remove,
 )
 from tl_integrations.capture.graph_source import LoggingWrapper
-from tl_integrations.capture.module_source import OutputWrapper, attach
+from tl_integrations.capture.module_source import OutputWrapper, TapHook
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.planning import Plan
 from tl_integrations.capture.run import Run
@@ -65,10 +64,10 @@ class Arming:
             undo.callback(_surely, lambda: remove(self._wrappers))
             self._give(run)
             install(self._wrappers, run.calls)
-            handles: list[RemovableHandle] = []
-            undo.callback(_surely, lambda: _remove_hooks(handles))
-            for tap in plan.taps:
-                handles.append(attach(tap, run))
+            hooks = [TapHook(tap, run) for tap in plan.taps]
+            undo.callback(_surely, lambda: _detach(hooks))
+            for hook in hooks:
+                hook.attach()
             if plan.functions:
                 mode = WatchingMode(make_handler())
                 undo.callback(_surely, lambda: fast_handle.remove(mode))
@@ -129,9 +128,9 @@ def _surely(step: Callable[[], None]) -> None:
         raise
 
 
-def _remove_hooks(handles: Sequence[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+def _detach(hooks: Sequence[TapHook]) -> None:
+    for hook in hooks:
+        hook.detach()
 
 
 def _mode_stack() -> list[Any]:

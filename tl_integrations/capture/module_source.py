@@ -10,7 +10,6 @@ from threading import get_ident
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
 from tl_integrations.capture.leaves import tensor_leaves
@@ -32,13 +31,38 @@ class Tap:
     """A forward wrapper notes the calls of this module."""
 
 
-def attach(tap: Tap, run: Run) -> RemovableHandle:
-    """Register the tap's hook, last."""
-    module = tap.node.ref()
-    assert module is not None, "the tree was checked when arming"
-    if tap.io == "output":
-        return module.register_forward_hook(_output_hook(tap, run))
-    return module.register_forward_pre_hook(_input_hook(tap, run), with_kwargs=True)
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+
+
+class TapHook:
+    """The hook of one tap; knows how to find itself again, also when registering it was interrupted."""
+
+    def __init__(self, tap: Tap, run: Run) -> None:
+        module = tap.node.ref()
+        assert module is not None, "the tree was checked when arming"
+        self._module = module
+        self._on_output = tap.io == "output"
+        self._hook = _output_hook(tap, run) if self._on_output else _input_hook(tap, run)
+
+    def attach(self) -> None:
+        """Register it, last."""
+        if self._on_output:
+            self._module.register_forward_hook(self._hook)
+        else:
+            self._module.register_forward_pre_hook(self._hook, with_kwargs=True)
+
+    def detach(self) -> None:
+        """Take it away; may be repeated."""
+        hooks = self._module._forward_hooks if self._on_output else self._module._forward_pre_hooks
+        for key in [key for key, hook in hooks.items() if hook is self._hook]:
+            for kind in _HOOKS:
+                getattr(self._module, kind).pop(key, None)
 
 
 def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:

@@ -128,6 +128,8 @@ class Recorder:
         self._output: tuple[Any, ...] = ()
         self._state: Literal["ready", "failed", "closed"] = "ready"
         self._warned_empty = False
+        self._empty: str | None = None
+        """Why the last watched block kept nothing, to be told when it is drained."""
 
     def __call__(self, input_args: Any = (), input_kwargs: Mapping[str, Any] | None = None) -> Any:
         """Run the model, record the pass, return the output."""
@@ -176,7 +178,8 @@ class Recorder:
             failed = False
         finally:
             self._run = None
-            self._end(run, None, own_all=True, warn=not failed)
+            self._end(run, None, own_all=True, warn=False)
+            self._empty = None if failed else self._why_empty(run)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -203,8 +206,11 @@ class Recorder:
             PredicateError: if a predicate or the capture itself had failed.
         """
         passes, self._passes = self._passes, []
+        text, self._empty = self._empty, None
         step = captured_step(passes, loss_scale=loss_scale, accumulate=accumulate)
         self._raise_errors()
+        if text is not None:
+            warnings.warn(text, stacklevel=2)
         return step
 
     def discard(self) -> None:
@@ -279,15 +285,18 @@ class Recorder:
     def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
         ended = self._watcher.end(run, out, own_all=own_all)
         self._passes.append(ended)
-        if warn and not self._errors:
-            self._warn_if_empty(run)
+        text = self._why_empty(run) if warn else None
+        if text is not None:
+            warnings.warn(text, stacklevel=4)
         return ended
 
-    def _warn_if_empty(self, run: Run) -> None:
-        text = None if self._warned_empty or run.halted else nothing_kept(self._watcher.bound, run)
-        if text is not None:
-            self._warned_empty = True
-            warnings.warn(text, stacklevel=4)
+    def _why_empty(self, run: Run) -> str | None:
+        """What to warn of when a run kept nothing of what was named; once per recorder."""
+        if self._warned_empty or run.halted or self._errors:
+            return None
+        text = nothing_kept(self._watcher.bound, run)
+        self._warned_empty = text is not None
+        return text
 
     def _failed(self, run: Run, error: BaseException) -> None:
         """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""
