@@ -1,6 +1,7 @@
 """A config -> the object, with the config's path and the place that recorded it in every error."""
 
 import functools
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from tl_integrations.language.paths import load
 from tl_integrations.language.records import record_of, takes_record
 from tl_integrations.language.resolving import Resolver
 from tl_integrations.language.scanning import GET_OBJECT, plain_names
-from tl_integrations.language.targets import target_of
+from tl_integrations.language.targets import real_name, target_of
 from tl_integrations.language.trust import Mention, Policy, mentions
 
 Where = Any
@@ -51,7 +52,7 @@ def instantiate(
     builder = _without_resolving(cfg, policy) or _with_resolving(cfg, policy)
     with tracing.untraced():
         if engine == "hydra":
-            return _with_hydra(builder.tree, args, overrides)
+            return builder.with_hydra(args, overrides)
         return builder.root(args, overrides)
 
 
@@ -72,13 +73,6 @@ def _with_resolving(cfg: Any, policy: Policy) -> "_Builder":
     tree = Resolver(opened.root, policy.allows_resolver, opened.evaluate).at(opened.path)
     found = policy.resolve(list(mentions(tree, opened.path)))
     return _Builder(tree, found, sharing=True, base=opened.path, sites=opened.sites)
-
-
-def _with_hydra(tree: Any, args: tuple[Any, ...], overrides: dict[str, Any]) -> Any:
-    built = load("hydra.utils.instantiate")(tree, *args, **overrides)
-    if type(built).__module__.partition(".")[0] == "omegaconf":
-        return load("omegaconf.OmegaConf.to_container")(built, resolve=True)
-    return built
 
 
 class _Builder:
@@ -111,6 +105,17 @@ class _Builder:
         if args or overrides:
             raise BuildError("Arguments were given for a config that has no `_target_` at its root.")
         return self._value(tree, None, "none", True)
+
+    def with_hydra(self, args: tuple[Any, ...], overrides: dict[str, Any]) -> Any:
+        """Let Hydra build the checked tree; one that wants to know what may run is told just that."""
+        build = load("hydra.utils.instantiate")
+        if "_execution_whitelist_" in inspect.signature(build).parameters:
+            names = {GET_OBJECT, *self._found, *(real_name(found) or "" for found in self._found.values())}
+            overrides = {**overrides, "_execution_whitelist_": sorted(names - {""})}
+        built = build(self.tree, *args, **overrides)
+        if type(built).__module__.partition(".")[0] == "omegaconf":
+            return load("omegaconf.OmegaConf.to_container")(built, resolve=True)
+        return built
 
     def _value(self, value: Any, where: Where, mode: str, recursive: bool) -> Any:
         kind = type(value)

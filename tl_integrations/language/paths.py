@@ -2,11 +2,13 @@
 
 import functools
 import importlib
+import importlib.util
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
-from tl_integrations.errors import BuildError, TraceError
+from tl_integrations.errors import BuildError, TraceError, near_names
 
 _REEXPORTERS = (
     "torch",
@@ -127,8 +129,15 @@ def load(path: str) -> Any:
         except AttributeError:
             if not isinstance(found, types.ModuleType):
                 raise _nothing_there(path, parts, index) from None
-            found = _import(".".join(parts[: index + 1]), path)
+            found = _submodule(found, parts, index)
     return found
+
+
+def _submodule(module: types.ModuleType, parts: list[str], index: int) -> Any:
+    name = ".".join(parts[: index + 1])
+    if not hasattr(module, "__path__") or importlib.util.find_spec(name) is None:
+        raise _nothing_there(".".join(parts), parts, index, dir(module))
+    return _import(name, ".".join(parts))
 
 
 def _import(name: str, path: str) -> Any:
@@ -149,6 +158,9 @@ def _import(name: str, path: str) -> Any:
         raise
 
 
-def _nothing_there(path: str, parts: list[str], index: int) -> BuildError:
-    owner = ".".join(parts[:index])
-    return BuildError(f"{path!r} cannot be imported: {owner!r} has no attribute {parts[index]!r}.")
+def _nothing_there(path: str, parts: list[str], index: int, known: Iterable[str] = ()) -> BuildError:
+    owner, name = ".".join(parts[:index]), parts[index]
+    hint = near_names(name, known)
+    return BuildError(
+        f"{path!r} cannot be imported: {owner!r} has no attribute {name!r}. {hint}Check its spelling."
+    )
