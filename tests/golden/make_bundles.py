@@ -1,15 +1,15 @@
 """The bundles of this folder: what version 1 of the format looks like, byte for byte.
 
-    python tests/golden/make_bundles.py
+    PYTHONPATH=tests python -m golden.make_bundles
 
 A change in these files is a change of the format: it needs a new version, and the old files stay.
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import torch
+from bundles import record
 
 from tl_integrations.capture.events import Histogram, Moment
 from tl_integrations.capture.oplog import GraphLog, ModuleLine, OpLine
@@ -17,9 +17,6 @@ from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkContext
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.provenance import Identity
 from tl_integrations.storage.writer import TlspecSink
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from bundles import record
 
 HERE = Path(__file__).parent
 IDENTITY = Identity(
@@ -68,7 +65,9 @@ def _step(number: int, graph: GraphLog | None = None) -> CapturedStep:
     histogram = Histogram(edges=(0.0, 1.0), counts=(2,), minimum=0.0, maximum=1.0, total=1.0, squares=1.0)
     records = [
         record(torch.tensor([1.0, float(number)]), "relu_1_1", moment=moment, line=1, grad=torch.ones(2)),
-        record(torch.tensor([1 + 2j]), "fft_1_2", moment=moment, statistics={"mean": float("nan"), "std": 0.5}),
+        record(
+            torch.tensor([1 + 2j]), "fft_1_2", moment=moment, statistics={"mean": float("nan"), "std": 0.5}
+        ),
         record(torch.tensor([True, False, True]), "gt_1_3", moment=moment, modules=("net:1", "net.0:2")),
         record(None, "silent_1_4", moment=moment, histogram=histogram, statistics={"mean": 1.0}),
     ]
