@@ -103,3 +103,11 @@ class Kept:
 
 class Word(str):
     """A string of one's own."""
+
+
+class Gathered:
+    """Keeps what it was given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs

@@ -121,7 +121,7 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 SCRIPT = """
-import importlib.abc, pickle, sys
+import functools, importlib.abc, pickle, sys
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "tl_integrations":
@@ -136,6 +136,8 @@ for name in range(int(sys.argv[1])):
         value = instantiate(OmegaConf.load(f"{name}.yaml"))
         if isinstance(value, torch.Generator):
             value = value.get_state()
+        if isinstance(value, functools.partial):
+            value = functools.partial(value.func, *value.args, **value.keywords)
     except Exception as error:
         value = repr(error)
     try:

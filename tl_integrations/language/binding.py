@@ -115,8 +115,11 @@ def bind(
             )
         _refuse_reserved(plan, keys)
         return list(args), kwargs
-    positional, named = _place(plan, args, star, partial)
+    positional, named = _place(plan, args, partial)
     _merge(plan, args, named, kwargs)
+    if len(args) > len(plan.positional):
+        _refuse_variadic(plan, args, kwargs, star)
+        positional, named = list(args), {k: v for k, v in named.items() if k not in plan.positional}
     if not partial:
         _refuse_missing(plan, len(args), named)
     order = [name for name in plan.names if name in named]
@@ -146,35 +149,39 @@ def _directly(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     return {name: named[name] for name in plan.names if name in named}
 
 
-def _place(plan: Plan, args: tuple[Any, ...], star: bool, partial: bool) -> tuple[list[Any], dict[str, Any]]:
+def _place(plan: Plan, args: tuple[Any, ...], partial: bool) -> tuple[list[Any], dict[str, Any]]:
     """Split positional arguments into those that keep their place and those that get a name."""
-    if len(args) > len(plan.positional):
-        if plan.star is None:
-            raise TypeError(_too_many(plan, len(args)))
-        if not star:
-            raise TraceError(
-                f"{plan.label}(*{plan.star}) cannot be traced: variadic positional arguments have no name in "
-                f"a config. "
-                f"Take a list parameter instead, or write L.call({plan.label})(...), which keeps them "
-                f"positional."
-            )
-        return list(args), {}
     if partial:
         return list(args), {}
-    return list(args[: plan.positional_only]), dict(
-        zip(plan.positional[plan.positional_only :], args[plan.positional_only :], strict=False)
-    )
+    first = plan.positional_only
+    return list(args[:first]), dict(zip(plan.positional[first:], args[first:], strict=False))
+
+
+def _refuse_variadic(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool) -> None:
+    if plan.star is None:
+        only = sum(name in plan.nameable and name not in plan.positional for name in kwargs)
+        raise TypeError(_too_many(plan, len(args), only))
+    if not star:
+        raise TraceError(
+            f"{plan.label}(*{plan.star}) cannot be traced: variadic positional arguments have no name in a "
+            f"config. "
+            f"Take a list parameter instead, or write L.call({plan.label})(...), which keeps them positional."
+        )
 
 
 def _merge(plan: Plan, args: tuple[Any, ...], named: dict[str, Any], kwargs: dict[str, Any]) -> None:
+    """Add keyword arguments, complaining in the order in which Python looks at them."""
     taken = set(plan.positional[: len(args)])
     for name, value in kwargs.items():
-        if name in taken and name in plan.nameable:
-            raise TypeError(f"{plan.label}() got multiple values for argument {name!r}")
-        if name not in plan.nameable and plan.double_star is None:
-            if name in plan.positional:
+        if name in plan.nameable:
+            if name in taken:
+                raise TypeError(f"{plan.label}() got multiple values for argument {name!r}")
+        elif plan.double_star is None:
+            only = [other for other in plan.positional[: plan.positional_only] if other in kwargs]
+            if only:
                 raise TypeError(
-                    f"{plan.label}() got some positional-only arguments passed as keyword arguments: {name!r}"
+                    f"{plan.label}() got some positional-only arguments passed as keyword arguments: "
+                    f"'{', '.join(only)}'"
                 )
             raise TypeError(f"{plan.label}() got an unexpected keyword argument {name!r}")
         named[name] = value
@@ -203,14 +210,23 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
 
 
-def _too_many(plan: Plan, given: int) -> str:
+def _too_many(plan: Plan, given: int, keyword_only: int) -> str:
     most = len(plan.positional) + plan.bound
     least = most - sum(name in plan.defaults for name in plan.positional)
     expected = f"from {least} to {most}" if least != most else str(most)
-    plural = "s" if most != 1 or least != most else ""
     given += plan.bound
-    verb = "was" if given == 1 else "were"
-    return f"{plan.label}() takes {expected} positional argument{plural} but {given} {verb} given"
+    said = str(given)
+    if keyword_only:
+        said += (
+            f" positional argument{_s(given)} (and {keyword_only} keyword-only argument{_s(keyword_only)})"
+        )
+    plural = "s" if most != 1 or least != most else ""
+    verb = "was" if given == 1 and not keyword_only else "were"
+    return f"{plan.label}() takes {expected} positional argument{plural} but {said} {verb} given"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _refuse_reserved(plan: Plan, names: Any) -> None:
