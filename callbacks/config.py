@@ -11,7 +11,7 @@ from tl_integrations.callbacks.launch_config import (
     log_config,
     write_resolved,
 )
-from tl_integrations.callbacks.progress import current_step
+from tl_integrations.callbacks.progress import current_step, is_rehearsal
 
 
 class ConfigCallback(Callback):
@@ -40,7 +40,7 @@ class ConfigCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._launch = launch_config(self._config, pl_module)
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not is_rehearsal(trainer):
             write_resolved(self._launch)
             log_config(self._launch, trainer.loggers, current_step(trainer))
 

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from lightning.pytorch import Trainer
 
+from tl_integrations.callbacks.progress import is_rehearsal
 from tl_integrations.capture.protocols import Sink, SinkFactory
 from tl_integrations.launch.job import run_folder
 from tl_integrations.options import ReportOptions
@@ -56,10 +58,9 @@ class Destinations:
                     report=self.report,
                     selector=self.selector,
                 )
-                for logger in trainer.loggers
+                for logger in cast(list[Any], trainer.loggers)
             ]
-        # A fast_dev_run is a rehearsal: it leaves nothing on disk.
-        return found if bundle is None or trainer.fast_dev_run else [*found, bundle]
+        return found if bundle is None or is_rehearsal(trainer) else [*found, bundle]
 
 
 def bundle_path(factory: SinkFactory | None) -> Path | None:

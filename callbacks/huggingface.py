@@ -13,7 +13,7 @@ from tl_integrations.monitor import StepMonitor
 from tl_integrations.schedule.context import StepContext
 
 
-class MonitorCallback(TrainerCallback):  # type: ignore[misc]  (transformers ships no types for it)
+class MonitorCallback(TrainerCallback):
     """Captures the first forward of each optimizer step that the monitor's schedule names.
 
     Args:

@@ -101,6 +101,5 @@ def _given(config: Any) -> Mapping[str, Any]:
             "Give the thunk that builds it (`config=lambda: build(...)`), its config, "
             "or nothing when its class or builder is `@L.configurable`."
         )
-    if callable(config):
-        return L.trace(config, as_dict=True)
-    return to_plain(config)
+    tree: Mapping[str, Any] = L.trace(config, as_dict=True) if callable(config) else to_plain(config)
+    return tree

@@ -69,7 +69,8 @@ def _parameters_of(optimizer: Optimizer) -> Iterable[nn.Parameter]:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dtype=torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32)
+    return norm
 
 
 def _to_host(rows: dict[str, list[Tensor]]) -> dict[str, list[float]]:

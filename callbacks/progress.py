@@ -20,6 +20,11 @@ def current_step(trainer: Trainer) -> int:
     return trainer.fit_loop.epoch_loop._batches_that_stepped
 
 
+def is_rehearsal(trainer: Trainer) -> bool:
+    """Whether this is a `fast_dev_run`, which leaves nothing on disk."""
+    return bool(getattr(trainer, "fast_dev_run", False))
+
+
 def last_train_step(trainer: Trainer) -> int:
     """The training step that an evaluation belongs to; 0 before any."""
     step = current_step(trainer)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.utilities.rank_zero import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info
 from torch.optim import Optimizer
 
 from tl_integrations.callbacks.arguments import WHICH, known, ranks_of, statistics_of
@@ -20,11 +20,11 @@ from tl_integrations.callbacks.launch_config import (
     write_resolved,
 )
 from tl_integrations.callbacks.parameters import ParameterWatch
-from tl_integrations.callbacks.progress import current_step, loss_of, stages_of
+from tl_integrations.callbacks.progress import current_step, is_rehearsal, loss_of, stages_of
 from tl_integrations.callbacks.run import STEP_METHODS, MonitoredRun, Policy
 from tl_integrations.capture.protocols import Outcome, Sink, SinkContext, SinkFactory
 from tl_integrations.capture.recording import Recording
-from tl_integrations.capture.selectors import Selector
+from tl_integrations.capture.selector import Selector
 from tl_integrations.errors import BundleError
 from tl_integrations.launch.job import run_folder
 from tl_integrations.monitor import Budget, CaptureSummary, StepMonitor
@@ -288,6 +288,6 @@ class TraceCallback(EvaluationHooks):
                 "TraceCallback knows no config of this model. Decorate its class or builder with "
                 "`@L.configurable`, or give `config=`, and every bundle and run will carry it."
             )
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not is_rehearsal(trainer):
             write_resolved(launch)
             log_config(launch, trainer.loggers, current_step(trainer))

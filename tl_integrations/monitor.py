@@ -181,6 +181,7 @@ class StepMonitor:
         Returns: What was captured, or None where the monitor failed and `on_error` is `"warn"`.
         """
         began = time.perf_counter()
+        handed: CapturedStep | None = None
         with self._guard():
             captured = self._recorder.drain(loss_scale=self.loss_scale, accumulate=self._context.accumulate)
             if further:
@@ -192,8 +193,8 @@ class StepMonitor:
                     sink.write(each)
             self._numbers.add(captured)
             self._note(captured, captured.seconds + time.perf_counter() - began, reason)
-            return captured
-        return None
+            handed = captured
+        return handed
 
     def observe(
         self,
