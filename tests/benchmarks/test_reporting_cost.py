@@ -1,0 +1,110 @@
+"""What does it cost to look: statistics every step, histograms, the heat map?"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from interleaving import assert_ratio, interleave, is_measuring, table
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+
+from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.protocols import CapturedStep
+from tl_integrations.capture.recorder import Recorder
+from tl_integrations.capture.statistics import DEFAULT, Summariser, collect
+from tl_integrations.options import SummaryOptions
+from tl_integrations.reporting import TensorBoardSink
+from tl_integrations.reporting.heatmap import heat_map
+from tl_integrations.reporting.tensorboard import write_histogram
+
+SHARED_MACHINE = "two shared cores, torch threads=1, medians of interleaved rounds"
+
+
+def training(depth: int = 20, width: int = 256, batch: int = 64) -> tuple[nn.Sequential, Callable[[], None]]:
+    """A deep network and one plain training step of it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(depth)))
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(batch, width)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, step
+
+
+def test_cost_of_statistics_of_twenty_layers_in_every_step(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    measuring = is_measuring(request)
+    model, step = training() if measuring else training(depth=3, width=8, batch=4)
+    recorder = Recorder(
+        model, save="*.1", graph=False, payloads=False, summaries=SummaryOptions(statistics=DEFAULT)
+    )
+    writer = SummaryWriter(tmp_path)
+    sink = TensorBoardSink(writer, histograms=0)
+
+    def captured() -> CapturedStep:
+        with recorder.watch(Moment(step=0)):
+            step()
+        return recorder.drain()
+
+    cases = {"plain": step, "statistics": captured, "statistics, written": lambda: sink.write(captured())}
+
+    def ratio() -> float:
+        timings = interleave(cases, rounds=31 if measuring else 2)
+        print(table("20 layers of 64x256, every step", timings))
+        return timings["statistics"].ratio
+
+    assert len(captured().records) == (20 if measuring else 3)
+    if measuring:
+        assert_ratio(ratio, 1.2)
+    else:
+        ratio()
+    writer.close()
+
+
+def test_cost_of_a_histogram_beside_add_histogram(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    measuring = is_measuring(request)
+    value = torch.randn(100_000 if measuring else 100)
+    writer = SummaryWriter(tmp_path)
+    summariser = Summariser(SummaryOptions(histogram_bins=64))
+
+    def ours() -> None:
+        (numbers,) = collect([summariser.measure(value)])
+        assert numbers is not None and numbers[1] is not None
+        write_histogram(writer, "ours", numbers[1], 0)
+
+    cases = {"ours": ours, "add_histogram": lambda: writer.add_histogram("theirs", value, 0)}
+    timings = interleave(cases, rounds=31 if measuring else 2, inner=5)
+    print(table("a histogram of 1e5 values", timings))
+    writer.close()
+    if measuring:
+        assert timings["add_histogram"].ratio >= 10
+
+
+def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
+    measuring = is_measuring(request)
+    layers, steps = (200, 500) if measuring else (4, 5)
+    values = np.random.default_rng(0).random((layers, steps))
+    names = [f"blocks.{layer}.mlp" for layer in range(layers)]
+    timings = interleave({"heat map": lambda: heat_map(values, names, range(steps), "std")}, rounds=15)
+    print(table("200 layers x 500 steps", timings))
+    if measuring:
+        assert timings["heat map"].seconds < 0.050
+
+
+def test_cost_of_a_capture_that_is_only_written(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    measuring = is_measuring(request)
+    statistics = dict.fromkeys(DEFAULT, 1.0)
+    records = [Record(layer=f"layer.{k}", statistics=statistics) for k in range(100 if measuring else 2)]
+    writer = SummaryWriter(tmp_path)
+    sink = TensorBoardSink(writer, histograms=0)
+    step = CapturedStep(moment=Moment(step=1), records=records)
+    timings = interleave({"500 scalars": lambda: sink.write(step)}, rounds=15)
+    print(table("writing 100 layers", timings))
+    writer.close()
