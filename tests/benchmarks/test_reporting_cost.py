@@ -19,8 +19,6 @@ from tl_integrations.reporting import TensorBoardSink
 from tl_integrations.reporting.heatmap import heat_map
 from tl_integrations.reporting.tensorboard import write_histogram
 
-SHARED_MACHINE = "two shared cores, torch threads=1, medians of interleaved rounds"
-
 
 def training(depth: int = 20, width: int = 256, batch: int = 64) -> tuple[nn.Sequential, Callable[[], None]]:
     """A deep network and one plain training step of it."""
@@ -79,12 +77,18 @@ def test_cost_of_a_histogram_beside_add_histogram(request: pytest.FixtureRequest
         assert numbers is not None and numbers[1] is not None
         write_histogram(writer, "ours", numbers[1], 0)
 
-    cases = {"ours": ours, "add_histogram": lambda: writer.add_histogram("theirs", value, 0)}
-    timings = interleave(cases, rounds=31 if measuring else 2, inner=5)
-    print(table("a histogram of 1e5 values", timings))
-    writer.close()
+    cases = {"add_histogram": lambda: writer.add_histogram("theirs", value, 0), "ours": ours}
+
+    def ratio() -> float:
+        timings = interleave(cases, rounds=31 if measuring else 2, inner=5)
+        print(table("a histogram of 1e5 values", timings))
+        return timings["ours"].ratio
+
     if measuring:
-        assert timings["add_histogram"].ratio >= 10
+        assert_ratio(ratio, 0.1)
+    else:
+        ratio()
+    writer.close()
 
 
 def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
@@ -92,10 +96,16 @@ def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
     layers, steps = (200, 500) if measuring else (4, 5)
     values = np.random.default_rng(0).random((layers, steps))
     names = [f"blocks.{layer}.mlp" for layer in range(layers)]
-    timings = interleave({"heat map": lambda: heat_map(values, names, range(steps), "std")}, rounds=15)
-    print(table("200 layers x 500 steps", timings))
+
+    def by_target() -> float:
+        timings = interleave({"heat map": lambda: heat_map(values, names, range(steps), "std")}, rounds=15)
+        print(table("200 layers x 500 steps", timings))
+        return timings["heat map"].seconds / 0.050
+
     if measuring:
-        assert timings["heat map"].seconds < 0.050
+        assert_ratio(by_target, 1.0)
+    else:
+        by_target()
 
 
 def test_cost_of_a_capture_that_is_only_written(request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -16,22 +16,16 @@ that would wait for the device.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from tl_integrations.capture.events import Histogram
+from tl_integrations.capture.histograms import MOMENTS, SAMPLE, check_bins, counted, edges
 from tl_integrations.errors import SelectorError, near_names
 from tl_integrations.options import SummaryOptions
 
 DEFAULT = ("mean", "std", "absmax", "zero_fraction", "nonfinite_fraction")
-SAMPLE = 65_536
-"""Larger tensors are counted into a histogram by an evenly strided sample of about this many values."""
-_LOWEST, _HIGHEST = 2.0**-14, 2.0**10
-_EXTRA = 4
-
-
 Numbers = tuple[dict[str, float], Histogram | None]
 
 
@@ -45,55 +39,60 @@ class Measured:
     bins: int
 
 
-def _mean(v: Tensor) -> Tensor:
-    return v.mean()
+class _Values:
+    """A tensor's values with what several statistics share."""
+
+    __slots__ = ("_mean", "flat")
+
+    def __init__(self, flat: Tensor) -> None:
+        self.flat = flat
+        self._mean: Tensor | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        if self._mean is None:
+            self._mean = self.flat.mean()
+        return self._mean
 
 
-def _std(v: Tensor) -> Tensor:
-    return torch.std(v, correction=0)
+def _std(v: _Values) -> Tensor:
+    # Half the time of torch.std, and a sum of squares around the mean is as exact.
+    return (v.flat - v.mean).square_().mean().sqrt_()
 
 
-def _absmax(v: Tensor) -> Tensor:
-    low, high = torch.aminmax(v)
+def _absmax(v: _Values) -> Tensor:
+    low, high = torch.aminmax(v.flat)
     highest: Tensor = torch.maximum(-low, high)
     return highest
 
 
-def _zero_fraction(v: Tensor) -> Tensor:
-    return (v.numel() - torch.count_nonzero(v)) / v.numel()
+def _zero_fraction(v: _Values) -> Tensor:
+    return (v.flat.numel() - torch.count_nonzero(v.flat)) / v.flat.numel()
 
 
-def _nonfinite_fraction(v: Tensor) -> Tensor:
-    # A finite sum needs finite values, at a sixteenth of the cost of looking at each; an overflowing sum
-    # of finite values only leads to the careful count.
-    if v.device.type == "cpu" and math.isfinite(float(v.sum())):
-        return torch.zeros((), dtype=torch.float64)
-    return torch.isfinite(v).logical_not().to(torch.float64).mean()
+def _nonfinite_fraction(v: _Values) -> Tensor:
+    # A finite mean needs finite values, and looking at each would cost as much as all other statistics; an
+    # overflowing sum of finite values only leads to the careful count.
+    if v.flat.device.type == "cpu" and math.isfinite(float(v.mean)):
+        return v.flat.new_zeros(())
+    return torch.isfinite(v.flat).logical_not().to(torch.float64).mean()
 
 
-def _rms(v: Tensor) -> Tensor:
-    return v.square().mean().sqrt()
+def _quantile(v: _Values, q: float) -> Tensor:
+    return torch.quantile(v.flat[:: 1 + v.flat.numel() // SAMPLE].float(), q)
 
 
-def _median(v: Tensor) -> Tensor:
-    return _quantile(v, 0.5)
-
-
-def _quantile(v: Tensor, q: float) -> Tensor:
-    return torch.quantile(v[:: 1 + v.numel() // SAMPLE].float(), q)
-
-
-_STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": _mean,
+_STATISTICS: dict[str, Callable[[_Values], Tensor]] = {
+    "mean": lambda v: v.mean,
     "std": _std,
     "absmax": _absmax,
     "zero_fraction": _zero_fraction,
     "nonfinite_fraction": _nonfinite_fraction,
-    "rms": _rms,
-    "norm": torch.linalg.vector_norm,
-    "min": torch.amin,
-    "max": torch.amax,
-    "median": _median,
+    "rms": lambda v: v.flat.square().mean().sqrt_(),
+    "norm": lambda v: torch.linalg.vector_norm(v.flat),
+    "min": lambda v: torch.amin(v.flat),
+    "max": lambda v: torch.amax(v.flat),
+    "median": lambda v: _quantile(v, 0.5),
     "p05": lambda v: _quantile(v, 0.05),
     "p95": lambda v: _quantile(v, 0.95),
 }
@@ -112,6 +111,7 @@ class Summariser:
             if name not in _STATISTICS:
                 near = near_names(name, NAMES)
                 raise SelectorError(f"No statistic is named {name!r}. {near}Known: {', '.join(NAMES)}.")
+        check_bins(options.histogram_bins)
         self.names = options.statistics
         self.bins = options.histogram_bins
 
@@ -121,31 +121,25 @@ class Summariser:
             return None
         with torch.no_grad():
             values = as_measurable(tensor)
-            numbers = [self._number(name, values) for name in self.names]
-            found = torch.stack(numbers) if numbers else values.new_empty(0, dtype=torch.float64)
+            found = self._numbers(values)
             if self.bins:
                 found = torch.cat([found, self._counts(values)])
             return Measured(found, self.names, self.bins)
 
-    def _number(self, name: str, values: Tensor) -> Tensor:
+    def _numbers(self, values: Tensor) -> Tensor:
+        if not self.names:
+            return values.new_empty(0, dtype=torch.float64)
         if values.numel() == 0:
-            nothing = 0.0 if name.endswith("_fraction") else math.nan
-            return torch.full((), nothing, dtype=torch.float64, device=values.device)
-        return _STATISTICS[name](values).to(torch.float64)
+            nothing = [0.0 if name.endswith("_fraction") else math.nan for name in self.names]
+            return torch.tensor(nothing, dtype=torch.float64, device=values.device)
+        shared = _Values(values)
+        # One conversion of all numbers: one each would take as long as the numbers themselves.
+        return torch.stack([_STATISTICS[name](shared).to(values.dtype) for name in self.names]).double()
 
     def _counts(self, values: Tensor) -> Tensor:
-        finite = values[torch.isfinite(values)] if values.device.type == "cpu" else values
-        if values.device.type == "cpu" and finite.numel() == 0:
-            return torch.zeros(_EXTRA + self.bins, dtype=torch.float64)
-        clean = torch.nan_to_num(finite, nan=0.0, posinf=0.0, neginf=0.0)
-        low, high = torch.aminmax(clean)
-        moments = torch.stack([low, high, clean.sum(), clean.square().sum()]).to(torch.float64)
-        sample = finite[:: 1 + finite.numel() // SAMPLE]
-        edges = _edges(self.bins, str(values.device))
-        places = torch.bucketize(sample.float(), edges[1:-1], right=True)
-        weights = torch.isfinite(sample).to(torch.float64)
-        counts = torch.zeros(self.bins, dtype=torch.float64, device=values.device)
-        return torch.cat([moments, counts.scatter_add_(0, places, weights)])
+        if values.numel() == 0:
+            return torch.zeros(MOMENTS + self.bins, dtype=torch.float64, device=values.device)
+        return counted(values, self.bins)
 
 
 def collect(measured: Sequence[Measured | None]) -> list[Numbers | None]:
@@ -160,7 +154,7 @@ def _read(measured: Measured, numbers: list[float]) -> Numbers:
         return statistics, None
     low, high, total, squares, *counts = numbers[len(measured.names) :]
     histogram = Histogram(
-        edges=tuple(_edges(measured.bins, "cpu").tolist()),
+        edges=edges(measured.bins),
         counts=tuple(int(count) for count in counts),
         minimum=low,
         maximum=high,
@@ -198,19 +192,3 @@ def as_measurable(tensor: Tensor) -> Tensor:
     if values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last):
         return values.permute(0, 2, 3, 1).reshape(-1)
     return values.reshape(-1)
-
-
-@lru_cache(maxsize=64)
-def _edges(bins: int, device: str) -> Tensor:
-    """`bins + 1` edges, the same for every tensor: log-spaced on both sides of zero."""
-    upper = max(1, bins // 2)
-    lower = max(1, bins - upper)
-
-    def side(count: int) -> list[float]:
-        if count == 1:
-            return [_HIGHEST]
-        ratio = (_HIGHEST / _LOWEST) ** (1 / (count - 1))
-        return [_LOWEST * ratio**k for k in range(count)]
-
-    edges = [-edge for edge in reversed(side(lower))] + [0.0] + side(upper)
-    return torch.tensor(edges[-(bins + 1) :], dtype=torch.float32, device=device)

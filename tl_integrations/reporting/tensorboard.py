@@ -59,8 +59,8 @@ class Writer(TextWriter, Protocol):
 def write_histogram(writer: Writer, name: str, histogram: Histogram, step: int) -> None:
     """Write counts as they are; empty buckets at both ends are left out."""
     counts = histogram.counts
-    filled = [place for place, count in enumerate(counts) if count]
-    first, last = filled[0], filled[-1] + 1
+    first = next(place for place, count in enumerate(counts) if count)
+    last = next(place for place in range(len(counts), 0, -1) if counts[place - 1])
     writer.add_histogram_raw(
         name,
         min=_bounded(histogram.minimum),
@@ -68,7 +68,7 @@ def write_histogram(writer: Writer, name: str, histogram: Histogram, step: int) 
         num=histogram.num,
         sum=_bounded(histogram.total),
         sum_squares=_bounded(histogram.squares),
-        bucket_limits=[_bounded(edge) for edge in histogram.edges[first + 1 : last + 1]],
+        bucket_limits=list(histogram.edges[first + 1 : last + 1]),
         bucket_counts=list(counts[first:last]),
         global_step=step,
     )
