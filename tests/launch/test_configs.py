@@ -1,5 +1,6 @@
 """The configs that the package adds to every Hydra application."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,15 @@ def test_a_logger_is_chosen_by_group_and_writes_below_the_run_folder() -> None:
         cfg = compose(overrides=["+tl/logger@logger.tensorboard=tensorboard"])
     tree = OmegaConf.to_container(cfg.logger.tensorboard, resolve=False)
     assert tree["save_dir"] == "${hydra:runtime.output_dir}"
+
+
+def test_the_trace_option_offers_every_parameter_of_the_callback_at_its_default() -> None:
+    """A knob that is not in the file could only be overridden with a `+`."""
+    from tl_integrations.callbacks import TraceCallback
+
+    written = yaml.safe_load((CONFIGS / "callbacks" / "trace.yaml").read_text())["trace"]
+    parameters = inspect.signature(TraceCallback).parameters
+    assert written == {
+        "_target_": "tl_integrations.callbacks.TraceCallback",
+        **{name: parameter.default for name, parameter in parameters.items()},
+    }

@@ -1,0 +1,128 @@
+"""The demo, as a user runs it: what it prints, what it leaves behind, and that what it recorded is true."""
+
+import copy
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor
+
+import tl_integrations as tl
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCHEDULE = 100
+STEPS = [0, 100, 200, 300]
+
+
+def run_example(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "train_digits.py"), *arguments],
+        cwd=folder,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One run of the example: its folder and what it said."""
+    folder = tmp_path_factory.mktemp("digits")
+    said = run_example(
+        folder, "model.depth=3", f"callbacks.trace.schedule={SCHEDULE}", f"hydra.run.dir={folder}/run"
+    )
+    return folder / "run", said
+
+
+def test_it_learns_the_digits_and_says_where_to_look(run: tuple[Path, str]) -> None:
+    folder, said = run
+    accuracy = float(re.search(r"validation accuracy +([\d.]+)%", said)[1])
+    assert accuracy > 95
+    for place in ("run.tlspec", ".hydra/resolved.yaml", "last.ckpt"):
+        assert f"{folder / place}\n" in said
+        assert (folder / place).exists()
+    assert f"tensorboard --logdir {folder}\n" in said
+
+
+def test_the_bundle_holds_exactly_the_scheduled_steps_and_the_config(run: tuple[Path, str]) -> None:
+    recording = tl.load(run[0] / "run.tlspec")
+    assert recording.steps == STEPS
+    assert recording.config["_target_"] == "digits_models.DigitClassifier"
+    assert recording.config["net"]["_target_"] == "digits_models.mlp"
+    assert recording.config["net"]["depth"] == 3
+
+
+def test_the_traced_yaml_is_the_config_of_the_model(run: tuple[Path, str]) -> None:
+    written = yaml.safe_load((run[0] / ".hydra" / "resolved.yaml").read_text())
+    assert written == tl.load(run[0] / "run.tlspec").config
+
+
+def test_tensorboard_has_scalars_and_histograms_of_every_layer_at_the_scheduled_steps(
+    run: tuple[Path, str],
+) -> None:
+    events = EventAccumulator(
+        str(run[0] / "tensorboard"), size_guidance={"scalars": 0, "histograms": 0}
+    ).Reload()
+    for layer in ("net.1", "net.4", "net.7", "net.10"):
+        assert [event.step for event in events.Scalars(f"act_std/{layer}")] == STEPS
+        assert [event.step for event in events.Histograms(f"act_hist/{layer}")] == STEPS
+
+
+class KeepAt(pl.Callback):
+    """What the model was, and was given, at one step of a run that nothing else looks into."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.module: pl.LightningModule | None = None
+        self.images: Tensor | None = None
+
+    def on_train_batch_start(
+        self, trainer: Any, module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step == self.step:
+            self.module = copy.deepcopy(module)
+            self.images = batch[0].clone()
+
+
+def test_a_recorded_activation_is_an_independent_forward_of_the_same_weights(
+    run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from digits_models import DigitClassifier, Digits, mlp
+
+    pl.seed_everything(0, verbose=False)
+    keep = KeepAt(SCHEDULE)
+    trainer = pl.Trainer(
+        max_epochs=15,
+        max_steps=SCHEDULE + 1,
+        accelerator="cpu",
+        callbacks=[keep],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(DigitClassifier(mlp(depth=3)), Digits())
+    expected = keep.module.net[1](keep.module.net[0](keep.images))
+    recorded = tl.load(run[0] / "run.tlspec").at(SCHEDULE)["net.1"].out
+    assert torch.equal(recorded, expected)
+
+
+def test_a_sweep_over_the_models_gives_each_job_a_folder_of_its_own(tmp_path: Path) -> None:
+    run_example(tmp_path, "-m", "model=mlp,conv", "epochs=1", f"hydra.sweep.dir={tmp_path}/sweep")
+    targets = [
+        tl.load(tmp_path / "sweep" / str(job) / "run.tlspec").config["net"]["_target_"] for job in range(2)
+    ]
+    assert targets == ["digits_models.mlp", "digits_models.conv"]
