@@ -1,4 +1,4 @@
-"""A project laid out like lightning-hydra-template gets the callback by naming it, and changes nothing else."""
+"""A project laid out like lightning-hydra-template gets the callback by naming it."""
 
 import subprocess
 import sys
