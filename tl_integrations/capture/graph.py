@@ -42,17 +42,20 @@ class Trace:
     @property
     def ops(self) -> Named[Op]:
         """Inputs, buffers, ops and outputs in the order of the forward, one per tensor."""
-        structure = self._structure
-        names = {structure.name(line): place for place, line in enumerate(structure.nodes)}
-        return Named("op", structure.nodes, names, lambda line: Op(structure, self._records, line))
+        structure, records = self._structure, self._records
+        return Named("op", structure.nodes, structure.places, lambda line: Op(structure, records, line))
 
     @property
     def layers(self) -> Named[Layer]:
         """The same with all passes of an op as one layer: the rolled graph."""
         labels = self.layer_labels
-        names = {label: place for place, label in enumerate(labels)}
         structure, records = self._structure, self._records
-        return Named("layer", range(len(labels)), names, lambda i: Layer(structure, records, labels[i]))
+        return Named(
+            "layer",
+            range(len(labels)),
+            lambda: {label: place for place, label in enumerate(labels)},
+            lambda place: Layer(structure, records, labels[place]),
+        )
 
     @property
     def layer_labels(self) -> list[str]:
@@ -65,14 +68,14 @@ class Trace:
         first = [calls[0] for calls in {c[0]: c for c in structure.calls_at.values()}.values()]
         places = {call: place for place, call in enumerate(first)}
         names = {address: places[calls[0]] for address, calls in structure.calls_at.items()}
-        return Named("module", first, names, lambda index: Module(structure, self._records, index))
+        return Named("module", first, lambda: names, lambda index: Module(structure, self._records, index))
 
     @property
     def module_calls(self) -> Named[ModuleCall]:
         """Every module call, in order: `block:1`, `block:2`; the root is `self:1`."""
         calls = range(len(self._structure.log.modules))
         names = {self._call(index).label: index for index in calls}
-        return Named("module call", calls, names, self._call)
+        return Named("module call", calls, lambda: names, self._call)
 
     @property
     def input_layers(self) -> list[str]:

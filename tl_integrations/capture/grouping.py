@@ -15,6 +15,7 @@ A layer of one op has one pass. Nothing here looks at values, and sources and ou
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import count
 
 from tl_integrations.capture.oplog import GraphLog
@@ -27,6 +28,8 @@ def layer_leaders(log: GraphLog) -> list[int]:
     """For every line the first line of its layer; a line that is no op is its own leader."""
     leaders = list(range(len(log.lines)))
     ops = _Ops(log)
+    if not ops.repeats:
+        return leaders
     _join_equal_keys(ops)
     for start, end, period in _loops(ops.sites):
         _join_loop(ops, _without_approach(ops, start, end, period), end, period)
@@ -81,23 +84,31 @@ class _Ops:
 
     def __init__(self, log: GraphLog) -> None:
         lines, modules = log.lines, log.modules
+        self._lines = lines
         self.numbers = [i for i, line in enumerate(lines) if line.kind == "op"]
-        places = [-1 - i for i in range(len(lines))]
-        for place, number in enumerate(self.numbers):
-            places[number] = place
-        ops = [lines[n] for n in self.numbers]
+        self.ops = ops = [lines[n] for n in self.numbers]
         is_parameter = [line.kind == "parameter" for line in lines]
         addresses = [call.address for call in modules] or [""]
-        self.parents = [tuple([places[r] for r in op.reads]) for op in ops]
         self.parameters = [tuple([r for r in op.reads if is_parameter[r]]) for op in ops]
-        self.calls = [op.call for op in ops]
         sites = [(op.func_name, addresses[op.call], op.path, p) for op, p in zip(ops, self.parameters)]
         self.sites = _numbered(sites)
-        self.forms = _numbered(
-            [(s, op.args, op.kwargs, op.shape, op.dtype) for s, op in zip(self.sites, ops)]
-        )
-        self.settings = [(op.args, op.kwargs) for op in ops]
+        self.repeats = bool(ops) and max(self.sites) < len(ops) - 1
+        """Whether any two ops are at one site; in most models that have no loop none are."""
         self.leaders = list(range(len(ops)))
+
+    @cached_property
+    def parents(self) -> list[tuple[int, ...]]:
+        """What each op read: places of ops, negative numbers for all else."""
+        places = [-1 - i for i in range(len(self._lines))]
+        for place, number in enumerate(self.numbers):
+            places[number] = place
+        return [tuple([places[r] for r in op.reads]) for op in self.ops]
+
+    @cached_property
+    def forms(self) -> list[int]:
+        """Equal for ops of one site with equal arguments and shapes."""
+        keys = [(s, op.args, op.kwargs, op.shape, op.dtype) for s, op in zip(self.sites, self.ops)]
+        return _numbered(keys)
 
     def leader(self, place: int) -> int:
         leaders = self.leaders
@@ -124,7 +135,10 @@ def _join_equal_keys(ops: _Ops) -> None:
     first: dict[Hashable, int] = {}
     for place, parameters in enumerate(ops.parameters):
         if parameters:
-            ops.join(first.setdefault((ops.sites[place], ops.settings[place]), place), place)
+            op = ops.ops[place]
+            other = first.setdefault((ops.sites[place], op.args, op.kwargs), place)
+            if other != place:
+                ops.join(other, place)
 
 
 def _loops(keys: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -170,13 +184,18 @@ def _without_approach(ops: _Ops, start: int, end: int, period: int) -> int:
 
 
 def _join_loop(ops: _Ops, start: int, end: int, period: int) -> None:
-    chain = period == 1 and ops.calls[start] == ops.calls[start + 1]
+    chain = period == 1 and ops.ops[start].call == ops.ops[start + 1].call
     if chain or not _carries(ops, start, end, period):
         return
+    forms, parents, join = ops.forms, ops.parents, ops.join
     for place in range(start + period, end):
         earlier = place - period
-        if ops.forms[earlier] == ops.forms[place] and _read_alike(ops, earlier, place, start, period):
-            ops.join(earlier, place)
+        if forms[earlier] == forms[place]:
+            before, after = parents[earlier], parents[place]
+            # What is read in most loops is told without a call.
+            carried = len(after) == 1 and after[0] >= 0 and before == (after[0] - period,)
+            if carried or _read_alike(before, after, earlier, start, period):
+                join(earlier, place)
 
 
 def _carries(ops: _Ops, start: int, end: int, period: int) -> bool:
@@ -187,12 +206,14 @@ def _carries(ops: _Ops, start: int, end: int, period: int) -> bool:
     return False
 
 
-def _read_alike(ops: _Ops, earlier: int, later: int, start: int, period: int) -> bool:
-    before, after = ops.parents[earlier], ops.parents[later]
+def _read_alike(
+    before: tuple[int, ...], after: tuple[int, ...], earlier: int, start: int, period: int
+) -> bool:
+    """Whether two ops, one period apart, read the same of their own repetition, the last, or outside."""
     if len(before) != len(after):
         return False
     in_first = earlier < start + period
-    own = later - (later - start) % period
+    own = earlier + period - (earlier - start) % period
     for a, b in zip(before, after, strict=True):
         carried = b >= 0 and b - period == a
         entered = in_first and own - period <= b < own and a < start
@@ -204,21 +225,24 @@ def _read_alike(ops: _Ops, earlier: int, later: int, start: int, period: int) ->
 def _join_followers(ops: _Ops) -> None:
     """Rule 3. Only what lies behind a layer of several passes can follow: in most models that is nothing."""
     leader = ops.leader
-    members: dict[int, list[int]] = defaultdict(list)
-    for place in range(len(ops.leaders)):
-        members[leader(place)].append(place)
-    repeats = [len(members[leader(place)]) > 1 for place in range(len(ops.leaders))]
+    roots = [leader(place) for place in range(len(ops.leaders))]
+    groups: dict[int, list[int]] = {}
+    for place, root in enumerate(roots):
+        if root != place:
+            groups.setdefault(root, [root]).append(place)
+    if not groups:
+        return
+    repeats = [root in groups for root in roots]
     readings: dict[int, set[tuple[int, ...]]] = {}
     first: dict[Hashable, int] = {}
     for place, parents in enumerate(ops.parents):
+        if roots[place] != place and place > groups[roots[place]][1]:
+            continue  # The first passes of a loop speak for all of them.
         if ops.parameters[place] or not any([p >= 0 and repeats[p] for p in parents]):
             continue
-        own = members[leader(place)]
-        if len(own) > 2 and place > own[1]:
-            continue  # The first passes of a loop speak for all of them.
         repeats[place] = True
-        roots = tuple([leader(p) if p >= 0 else p for p in parents])
-        _follow(ops, place, (ops.forms[place], roots), first, readings, members)
+        read_layers = tuple([leader(p) if p >= 0 else p for p in parents])
+        _follow(ops, place, (ops.forms[place], read_layers), first, readings, groups)
 
 
 def _follow(
@@ -227,7 +251,7 @@ def _follow(
     key: Hashable,
     first: dict[Hashable, int],
     readings: dict[int, set[tuple[int, ...]]],
-    members: dict[int, list[int]],
+    groups: dict[int, list[int]],
 ) -> None:
     """Join the layer of an op with this key, or be its first.
 
@@ -238,7 +262,9 @@ def _follow(
         other = ops.leader(first.setdefault((key, twin), place))
         if other == ops.leader(place):
             return
-        read = readings.setdefault(other, {ops.parents[m] for m in members[other]})
+        if other not in readings:
+            readings[other] = {ops.parents[member] for member in groups.get(other, (other,))}
+        read = readings[other]
         if ops.parents[place] not in read:
             read.add(ops.parents[place])
             ops.join(other, place)

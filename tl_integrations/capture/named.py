@@ -1,6 +1,7 @@
 """A sequence whose items also have names."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Generic, TypeVar, overload
 
 from tl_integrations.errors import RecordLookupError, near_names
@@ -14,17 +15,25 @@ class Named(Generic[T]):
     Args:
         what: What an item is, for messages.
         keys: What `make` takes for each item, in order.
-        names: Position of every name; several names may lead to one item.
+        names: Makes the position of every name, when one is first asked for; several may lead to one item.
         make: An item from its key.
     """
 
     def __init__(
-        self, what: str, keys: Sequence[int], names: Mapping[str, int], make: Callable[[int], T]
+        self,
+        what: str,
+        keys: Sequence[int],
+        names: Callable[[], Mapping[str, int]],
+        make: Callable[[int], T],
     ) -> None:
         self._what = what
         self._keys = keys
-        self._names = names
+        self._find_names = names
         self._make = make
+
+    @cached_property
+    def _names(self) -> Mapping[str, int]:
+        return self._find_names()
 
     def __len__(self) -> int:
         return len(self._keys)

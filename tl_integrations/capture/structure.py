@@ -31,6 +31,10 @@ class Structure:
         label = self.labels[line]
         return label if len(self.members[label]) == 1 else f"{label}:{self.passes[line]}"
 
+    def places(self) -> dict[str, int]:
+        """Position of every name among the nodes."""
+        return {self.name(line): place for place, line in enumerate(self.nodes)}
+
     def parents(self, line: int) -> list[int]:
         """The nodes it read, in order, repeats kept."""
         return [read for read in self.lines[line].reads if self.lines[read].kind != "parameter"]
