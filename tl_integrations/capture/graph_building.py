@@ -5,8 +5,10 @@ import linecache
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
+import torch
 from torch import nn
 
 from tl_integrations.capture.calls import CallLog
@@ -43,7 +45,7 @@ def _source_line(row: tuple[Any, ...]) -> OpLine:
         call=call,
         shape=tuple(shape),
         dtype=_dtype(dtype),
-        device=str(device),
+        device=_device(device),
         requires_grad=requires_grad,
         path=path,
         address=name,
@@ -53,25 +55,27 @@ def _source_line(row: tuple[Any, ...]) -> OpLine:
 def _op_line(row: tuple[Any, ...]) -> OpLine:
     entry, call, reads, meta, literals, named, seconds, code, number, first, path, inplace = row
     shape, dtype, device, requires_grad = meta
+    # By position, which takes half the time of twenty keywords; the order is that of the fields.
     return OpLine(
-        kind="op",
-        type=entry.type,
-        func_name=entry.func_name,
-        func=entry.qualified_name,
-        reads=tuple(reads),
-        call=call,
-        shape=tuple(shape),
-        dtype=_dtype(dtype),
-        device=str(device),
-        requires_grad=requires_grad,
-        first=first,
-        path=path,
-        inplace=inplace,
-        args=tuple(literals),
-        kwargs=tuple(named.items()) if named else (),
-        seconds=seconds,
-        file=code.co_filename if code is not None else "",
-        line=number,
+        "op",
+        entry.type,
+        entry.func_name,
+        entry.qualified_name,
+        tuple(reads),
+        call,
+        tuple(shape),
+        _dtype(dtype),
+        _device(device),
+        requires_grad,
+        first,
+        path,
+        inplace,
+        "",
+        tuple(literals),
+        tuple(named.items()) if named else (),
+        seconds,
+        code.co_filename if code is not None else "",
+        number,
     )
 
 
@@ -83,7 +87,7 @@ def _output_line(path: str, made: int, meta: tuple[Any, ...]) -> OpLine:
         reads=(made,),
         shape=tuple(shape),
         dtype=_dtype(dtype),
-        device=str(device),
+        device=_device(device),
         requires_grad=requires_grad,
         path=path,
     )
@@ -144,5 +148,11 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _dtype(dtype: Any) -> str:
+@cache
+def _dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+@cache
+def _device(device: torch.device) -> str:
+    return str(device)
