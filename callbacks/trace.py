@@ -20,6 +20,7 @@ from tl_integrations.callbacks.launch_config import (
     write_resolved,
 )
 from tl_integrations.callbacks.parameters import ParameterWatch
+from tl_integrations.callbacks.plan import log_plan
 from tl_integrations.callbacks.progress import current_step, is_rehearsal, loss_of, stages_of
 from tl_integrations.callbacks.run import STEP_METHODS, MonitoredRun, Policy
 from tl_integrations.capture.protocols import Outcome, Sink, SinkContext, SinkFactory
@@ -290,4 +291,6 @@ class TraceCallback(EvaluationHooks):
             )
         if trainer.is_global_zero and not is_rehearsal(trainer):
             write_resolved(launch)
-            log_config(launch, trainer.loggers, current_step(trainer))
+            step, prefix = current_step(trainer), self._destinations.report.prefix
+            log_config(launch, trainer.loggers, step)
+            log_plan(trainer.loggers, self.schedule, self._selector, self._bundle, prefix, step)
