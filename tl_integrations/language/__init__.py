@@ -14,6 +14,7 @@ from tl_integrations.errors import (
 )
 from tl_integrations.language.building import instantiate
 from tl_integrations.language.calling import call, partial, wrap
+from tl_integrations.language.checkpoints import load_from_checkpoint
 from tl_integrations.language.configurable import configurable
 from tl_integrations.language.diffing import diff
 from tl_integrations.language.encoding import register_encoder
@@ -49,6 +50,7 @@ __all__ = [
     "instantiate",
     "is_tracing",
     "load_config",
+    "load_from_checkpoint",
     "partial",
     "ref",
     "register_encoder",
