@@ -81,8 +81,8 @@ def make_plan(label: str, signature: inspect.Signature | None, *, bound: int = 0
 
 
 def _is_config_type(annotation: object) -> bool:
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return name.rpartition(".")[2] in _CONFIG_TYPES
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return any(name in text for name in _CONFIG_TYPES)
 
 
 def bind(
@@ -141,12 +141,11 @@ def _directly(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
             named.update(kwargs)
     else:
         named = kwargs
-    keys = named.keys()
-    if not (keys <= plan.nameable and keys >= plan.required):
-        return None
-    if len(kwargs) < 2 and args:
-        return named
-    return {name: named[name] for name in plan.names if name in named}
+    for name in plan.required:
+        if name not in named:
+            return None
+    ordered = {name: named[name] for name in plan.names if name in named}
+    return ordered if len(ordered) == len(named) else None
 
 
 def _place(plan: Plan, args: tuple[Any, ...], partial: bool) -> tuple[list[Any], dict[str, Any]]:

@@ -50,7 +50,7 @@ class _Writer:
         if tape is not None:
             return tape.record(self.target, args, kwargs, star=True, partial=self.partial, depth=1)
         positional, named = bind(self.target.plan, args, kwargs, star=True, partial=self.partial)
-        recorded = tracing.encode_call(self.target, positional, named, Encoder(), partial=self.partial)
+        recorded = tracing.encode_call(self.target, positional, named, Encoder(), self.partial)
         recorded.site = call_site(1)
         return to_config(lower(recorded))
 

@@ -18,16 +18,16 @@ class Lowered:
 
     content: Any
     """Scalars, lists and dicts only."""
-    sites: dict[Path, Site] = field(default_factory=dict)
-    """Where each node was recorded, by path."""
+    sites: list[tuple[Path, Site]] = field(default_factory=list)
+    """Where each node was recorded, with its path."""
     unpinned: list[str] = field(default_factory=list)
     """Dotted keys of defaults that cannot be written."""
     shared: list[tuple[Path, Path]] = field(default_factory=list)
     """Second uses of a node and the path of the first."""
     spliced: bool = False
     """Whether finished configs were put in, whose targets were not looked at."""
-    reached: set[int] = field(default_factory=set)
-    """Ids of the calls that are part of it."""
+    placed: dict[int, Path] = field(default_factory=dict)
+    """Ids of the calls that are part of it, with their paths."""
 
 
 class _Lowering:
@@ -37,8 +37,9 @@ class _Lowering:
         self.sharing = sharing
         self.defaults = defaults
         self.result = Lowered(content=None)
+        self._placed = self.result.placed
+        self._sites = self.result.sites
         self.handing_on: list[Path] = []
-        self._placed: dict[int, Path] = {}
 
     def value(self, value: Any, path: Path) -> Any:
         kind = type(value)
@@ -62,13 +63,14 @@ class _Lowering:
             return relative(path, first)
         if first is None:
             self._placed[identity] = path
-            self.result.reached.add(identity)
-        self.result.spliced = self.result.spliced or isinstance(value, Tree)
-        return _copy(value.content) if isinstance(value, Tree) else self._call(value, path)
+        if isinstance(value, Call):
+            return self._call(value, path)
+        self.result.spliced = True
+        return _copy(value.content)
 
     def _call(self, call: Call, path: Path) -> dict[str, Any]:
         if call.site is not None:
-            self.result.sites[path] = call.site
+            self._sites.append((path, call.site))
         kwargs, args = call.kwargs, call.args
         if (call.target.defaults or self.defaults) != "omit" and not call.partial:
             args, kwargs, skipped = with_defaults(call.target, args, kwargs)
@@ -190,5 +192,5 @@ def to_config(lowered: Lowered) -> Any:
     from omegaconf import OmegaConf
 
     config = OmegaConf.create(lowered.content)
-    config.__dict__["_tl_sites"] = lowered.sites
+    config.__dict__["_tl_sites"] = dict(lowered.sites)
     return config

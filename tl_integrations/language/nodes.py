@@ -30,26 +30,21 @@ def place(site: Site | None) -> str:
 class Call:
     """One recorded call: a target and its encoded arguments. Identity means "the same object"."""
 
-    __slots__ = ("args", "kwargs", "owner", "partial", "site", "target", "token")
+    __slots__ = ("args", "kwargs", "owner", "partial", "site", "target")
 
     def __init__(
         self,
         target: Target,
         args: list[Any],
         kwargs: dict[str, Any],
-        *,
         partial: bool = False,
-        site: Site | None = None,
-        owner: object = None,
-        token: int | None = None,
     ) -> None:
         self.target = target
         self.args = args
         self.kwargs = kwargs
         self.partial = partial
-        self.site = site
-        self.owner = owner
-        self.token = token
+        self.site: Site | None = None
+        self.owner: object = None
 
     def __repr__(self) -> str:
         return f"{MARK}{self.target.label} at {place(self.site)}>"

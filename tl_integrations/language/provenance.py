@@ -214,7 +214,7 @@ class _Reading:
             self.opaque.append(f"{_dotted(path)}: {record['_opaque_']} ({record['reason']})")
             return None
         kwargs = {k: v for k, v in record.items() if k not in ("_target_", "_record_", "_args_")}
-        call = Call(named_target(record["_target_"]), [], {}, token=token)
+        call = Call(named_target(record["_target_"]), [], {})
         call.args = [self.value(v, (*path, i)) for i, v in enumerate(record.get("_args_", []))]
         call.kwargs = {name: self.value(value, (*path, name)) for name, value in kwargs.items()}
         call.kwargs = _in_order(call)

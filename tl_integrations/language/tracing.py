@@ -52,27 +52,34 @@ class Tape:
         """Bind and encode one call. Raises TypeError at the call site, as calling for real would."""
         site = call_site(depth + 1)
         positional, named = bind(target.plan, args, kwargs, star=star, partial=partial)
-        call = encode_call(target, positional, named, self.encoder, partial=partial)
+        call = encode_call(target, positional, named, self.encoder, partial)
         call.site, call.owner = site, self
         self.calls.append(call)
         return Node(call)
 
 
 def encode_call(
-    target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, *, partial: bool = False
+    target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
 ) -> Call:
-    """A call with encoded arguments; raises TraceError for a target or an argument that a config cannot
-    hold."""
+    """A call with encoded arguments; raises TraceError for a target or argument that a config cannot hold."""
     target.path  # noqa: B018 - fails here, at the call, for what cannot be imported
+    label, takes_config = target.label, target.plan.takes_config
+    if takes_config:
+        return _encode_with_configs(target, positional, named, encoder, partial)
+    args = (
+        [encoder.value(value, (label, index)) for index, value in enumerate(positional)] if positional else []
+    )
+    return Call(target, args, encoder.arguments(named, label), partial)
+
+
+def _encode_with_configs(
+    target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
+) -> Call:
     label = target.label
-    configs: dict[str, Tree] = {}
-    if target.plan.takes_config:
-        named, configs = _split_configs(target, named)
+    named, configs = _split_configs(target, named)
     args = [encoder.value(value, (label, index)) for index, value in enumerate(positional)]
     kwargs = encoder.arguments(named, label)
-    if configs:
-        kwargs = {name: configs.get(name, kwargs.get(name)) for name in named}
-    return Call(target, args, kwargs, partial=partial)
+    return Call(target, args, {name: configs.get(name, kwargs.get(name)) for name in named}, partial)
 
 
 def _split_configs(target: Target, named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
@@ -310,7 +317,7 @@ def _first_call(thunk: Any) -> str | None:
 
 
 def _report_orphans(tape: Tape, lowered: Lowered) -> None:
-    lost = [call for call in tape.calls if id(call) not in lowered.reached]
+    lost = [call for call in tape.calls if id(call) not in lowered.placed]
     if not lost:
         return
     names = ", ".join(f"{call.target.label} ({place(call.site)})" for call in lost[:8])
