@@ -48,9 +48,10 @@ class _Writer:
         args, kwargs = self.args + args, {**self.kwargs, **kwargs}
         tape = tracing.current() if tracing.active else None
         if tape is not None:
-            return tape.record(self.target, args, kwargs, star=True, partial=self.partial, depth=1)
-        positional, named = bind(self.target.plan, args, kwargs, star=True, partial=self.partial)
-        recorded = tracing.encode_call(self.target, positional, named, Encoder(), self.partial)
+            return tape.record(self.target, args, kwargs, True, self.partial)
+        plan = self.target.plan
+        positional, named = bind(plan, args, kwargs, star=True, partial=self.partial)
+        recorded = tracing.encode_call(self.target, plan, positional, named, Encoder(), self.partial)
         recorded.site = call_site(1)
         return to_config(lower(recorded))
 
@@ -69,7 +70,7 @@ class Wrapped:
         if tracing.active:
             tape = tracing.current()
             if tape is not None:
-                return tape.record(target, args, kwargs, star=True, depth=1)
+                return tape.record(target, args, kwargs, True)
         if not self._tl_record:
             return target.call(*args, **kwargs)
         return provenance.build(target, target.call, args, kwargs)

@@ -27,14 +27,14 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
     original = getattr(original, "__func__", original)
 
     def __new__(c: Any, /, *args: Any, **kwargs: Any) -> Any:
-        own = c.__dict__.get("__new__")
-        if own is None or own.__func__ is not __new__:
+        if c is not cls and getattr(c.__dict__.get("__new__"), "__func__", None) is not __new__:
             return _make(c, cls, __new__, original, args, kwargs)
-        if tracing.active:
+        called = args or kwargs or _is_call(c)
+        if tracing.active and called and not c.__flags__ & _ABSTRACT:
             tape = tracing.current()
-            if tape is not None and _is_call(c, args, kwargs):
-                return tape.record(_own_target(c), args, kwargs, depth=1)
-        if not record or not (args or kwargs or _is_call(c, args, kwargs)):
+            if tape is not None:
+                return tape.record(_own_target(c), args, kwargs)
+        if not record or not called:
             return _make(c, cls, __new__, original, args, kwargs)
         plain = provenance.snapshot(args, kwargs)
         made = _make(c, cls, __new__, original, args, kwargs)
@@ -91,18 +91,16 @@ def _holder(c: type, cls: type, new: Any) -> type:
     return next(base for base in c.__mro__ if getattr(base.__dict__.get("__new__"), "__func__", None) is new)
 
 
-def _is_call(c: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether this is `Cls(...)` and not a copy or an unpickling, which call `__new__` alone and fill the
-    object later.
+def _is_call(c: type) -> bool:
+    """Whether this is `Cls()` and not a copy or an unpickling, which call `__new__` alone and fill the object
+    later.
 
     Those pass no arguments. A call without arguments of a class that needs some is Python's to refuse.
     """
-    if args or kwargs:
-        return not c.__flags__ & _ABSTRACT
     caller = sys._getframe(2)
     if caller.f_globals.get("__name__") in _COPIERS or _own_target(c).plan.required:
         return False
-    return _is_bare_call(caller) and not c.__flags__ & _ABSTRACT
+    return _is_bare_call(caller)
 
 
 def _is_bare_call(caller: types.FrameType) -> bool:

@@ -107,7 +107,7 @@ def _wrapper(function: Callable[..., Any], target: Target, *, record: bool) -> A
             if tracing.active:
                 tape = tracing.current()
                 if tape is not None:
-                    return tape.record(*_method(own, target, args), kwargs, depth=1)
+                    return tape.record(*_method(own, target, args), kwargs)
             return provenance.build(target, function, args, kwargs)
 
         own = recorded
@@ -118,7 +118,7 @@ def _wrapper(function: Callable[..., Any], target: Target, *, record: bool) -> A
             if tracing.active:
                 tape = tracing.current()
                 if tape is not None:
-                    return tape.record(*_method(own, target, args), kwargs, depth=1)
+                    return tape.record(*_method(own, target, args), kwargs)
             return function(*args, **kwargs)
 
         own = unrecorded

@@ -17,9 +17,15 @@ Site = tuple[str, int]
 def call_site(depth: int) -> Site:
     """File and line of the frame `depth` above the caller; no frame object is kept."""
     frame = sys._getframe(depth + 1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") == "typing":
+    code = frame.f_code
+    if (
+        code.co_name == "__call__"
+        and frame.f_globals.get("__name__") == "typing"
+        and frame.f_back is not None
+    ):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+        code = frame.f_code
+    return code.co_filename, frame.f_lineno
 
 
 def place(site: Site | None) -> str:

@@ -21,23 +21,27 @@ class Target:
     """A callable as configs see it; path and plan are worked out on first use, since decorators run too
     early."""
 
-    __slots__ = ("__weakref__", "_initialiser", "_path", "_plan", "_unnamed", "call", "defaults", "name")
+    __slots__ = (
+        "__weakref__",
+        "_initialiser",
+        "_path",
+        "_plan",
+        "_unnamed",
+        "call",
+        "defaults",
+        "label",
+        "name",
+    )
 
     def __init__(self, call: Callable[..., Any], name: str | None = None) -> None:
         self.call = call
         self.name = name
+        self.label = str(getattr(call, "__qualname__", None) or getattr(call, "__name__", None) or repr(call))
         self._path: str | None = None
         self._plan: Plan | None = None
         self._initialiser: Any = None
         self._unnamed = False
         self.defaults: str | None = None
-
-    @property
-    def label(self) -> str:
-        """Short name for messages."""
-        return str(
-            getattr(self.call, "__qualname__", None) or getattr(self.call, "__name__", repr(self.call))
-        )
 
     @property
     def path(self) -> str:
@@ -66,7 +70,7 @@ class Target:
     @property
     def plan(self) -> Plan:
         """How its arguments bind; looked at again when a class got another `__init__`."""
-        initialiser = getattr(self.call, "__init__", None) if isinstance(self.call, type) else None
+        initialiser = self.call.__init__ if isinstance(self.call, type) else None  # type: ignore[misc]
         if self._plan is None or initialiser is not self._initialiser:
             self._plan = _plan_of(self.call, self.label)
             self._initialiser = initialiser

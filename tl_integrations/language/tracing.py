@@ -16,7 +16,7 @@ from typing import Any
 
 from tl_integrations.errors import TraceError, TraceLeakError
 from tl_integrations.language import purity
-from tl_integrations.language.binding import bind
+from tl_integrations.language.binding import Plan, bind
 from tl_integrations.language.defaults import MODES, DefaultsMode
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import Lowered, Sharing, lower, to_config
@@ -44,28 +44,28 @@ class Tape:
         target: Target,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        *,
         star: bool = False,
         partial: bool = False,
-        depth: int,
     ) -> Node:
-        """Bind and encode one call. Raises TypeError at the call site, as calling for real would."""
-        site = call_site(depth + 1)
-        positional, named = bind(target.plan, args, kwargs, star=star, partial=partial)
-        call = encode_call(target, positional, named, self.encoder, partial)
-        call.site, call.owner = site, self
+        """Bind and encode one call. Raises TypeError at the call site, as calling for real would.
+
+        Called by what the user called, so that the frame above that is the call site.
+        """
+        plan = target.plan
+        positional, named = bind(plan, args, kwargs, star=star, partial=partial)
+        call = encode_call(target, plan, positional, named, self.encoder, partial)
+        call.site, call.owner = call_site(2), self
         self.calls.append(call)
         return Node(call)
 
 
 def encode_call(
-    target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
+    target: Target, plan: Plan, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
 ) -> Call:
     """A call with encoded arguments; raises TraceError for a target or argument that a config cannot hold."""
-    target.path  # noqa: B018 - fails here, at the call, for what cannot be imported
-    label, takes_config = target.label, target.plan.takes_config
-    if takes_config:
+    if target.path is None or plan.takes_config:  # the path fails here, at the call, where there is none
         return _encode_with_configs(target, positional, named, encoder, partial)
+    label = target.label
     args = (
         [encoder.value(value, (label, index)) for index, value in enumerate(positional)] if positional else []
     )
