@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tl_integrations.capture import fast_handle
+from tl_integrations.capture import eager, fast_handle
 from tl_integrations.capture.forward_wrappers import (
     CALLERS,
     ForwardWrapper,
@@ -60,7 +60,8 @@ class Arming:
         with ExitStack() as undo:
             undo.callback(_end, run)
             if self.tree.compiled or (plan.functions and "torch._dynamo" in sys.modules):
-                undo.enter_context(torch.compiler.set_stance("force_eager"))
+                undo.callback(_surely, lambda: eager.release(run))
+                eager.force(run)
             undo.callback(_surely, lambda: remove(self._wrappers))
             self._give(run)
             install(self._wrappers, run.calls)

@@ -101,6 +101,7 @@ class RawLog:
             found = known.get(id(tensor))
             if found is not None and found[2] is tensor:
                 self.lines[number] = (found[0], found[1], "", *self.lines[number][3:])
+        self.on_source = None
         self.sources.clear()
         self.ids.clear()
 

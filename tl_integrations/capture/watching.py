@@ -154,6 +154,8 @@ class Watcher:
                 run.aliases.release(leaf for _, leaf in tensor_leaves(out))
         except Exception as error:
             run.on_error(error)
+        # What is left of the run holds neither the recorder nor the model.
+        run.on_error, run.halt = _raise, None
         if run.raw is not None:
             run.raw.add_outputs(out)
             run.raw.name_sources(self._named_tensors)
@@ -179,3 +181,7 @@ class Watcher:
                 "Selecting the outputs of whole layers with graph=False keeps it fused.",
                 stacklevel=4,
             )
+
+
+def _raise(error: Exception) -> None:
+    raise error
