@@ -1,4 +1,4 @@
-"""Compiled code runs eagerly while a capture watches: compiled frames show nothing, or would be compiled anew.
+"""Compiled code runs eagerly while a capture watches: compiled, it shows nothing, or is compiled anew.
 
 torch keeps one stance for the whole process, so the first capture sets it and the last one puts back what was
 there, in whatever order captures on several threads end.
