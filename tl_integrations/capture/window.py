@@ -40,7 +40,7 @@ class Window:
         self._events: deque[Event] = deque(maxlen=self.size)
         self._ring: deque[Candidate] = deque(maxlen=lookback)
         self._seen: dict[int, Candidate] = {}
-        self._warned = False
+        self._warned = lookback == 0
         self.op_count = 0
 
     @property
