@@ -157,12 +157,27 @@ def _pairs(values: dict[Any, Any], encoder: Encoder, where: Where) -> Encoded:
     return {"_target_": "builtins.dict", "_convert_": "all", "_args_": [pairs(values, encoder, where)]}
 
 
+def refuse_relative(values: Encoded, where: Where) -> Encoded:
+    """Give back encoded values that a recipe puts deeper than they look, unless one of them counts levels."""
+    for value in values.values() if type(values) is dict else values if type(values) is list else ():
+        if isinstance(value, Reference) and value.startswith("${."):
+            raise TraceError(
+                f"{path_text(where)} holds {value!r}, and no level can be counted from inside such a value. "
+                "Name the key from the root of the config, or use a list."
+            )
+        if type(value) is list or (type(value) is dict and "_target_" not in value):
+            refuse_relative(value, where)
+    return values
+
+
 def pairs(values: Any, encoder: Encoder, where: Where) -> list[list[Encoded]]:
     """A mapping as a list of `[key, value]`, which takes any key."""
-    return [
+    written = [
         [encoder.value(key, (where, key)), encoder.value(value, (where, key))]
         for key, value in values.items()
     ]
+    refuse_relative(written, where)
+    return written
 
 
 def _has_plain_keys(values: dict[Any, Any]) -> bool:

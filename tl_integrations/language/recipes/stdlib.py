@@ -10,14 +10,27 @@ import re
 import uuid
 from typing import Any
 
-from tl_integrations.language.encoding import Encoded, Encoder, Opaque, Where, add_kind, add_recipe, pairs
+from tl_integrations.language.encoding import (
+    Encoded,
+    Encoder,
+    Opaque,
+    Where,
+    add_kind,
+    add_recipe,
+    pairs,
+    refuse_relative,
+)
 from tl_integrations.language.recipes.references import reference, target_path
 from tl_integrations.language.targets import trusted
 
 
 def _sequence(target: str) -> Any:
     def recipe(value: Any, encoder: Encoder, where: Where) -> Encoded:
-        return {"_target_": target, "_convert_": "all", "_args_": [encoder.items(value, where)]}
+        return {
+            "_target_": target,
+            "_convert_": "all",
+            "_args_": [refuse_relative(encoder.items(value, where), where)],
+        }
 
     return recipe
 
