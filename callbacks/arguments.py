@@ -3,7 +3,11 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from lightning.pytorch.utilities import rank_zero_info
+from torch import nn
+
 from tl_integrations.capture.statistics import DEFAULT
+from tl_integrations.errors import UnsupportedModelError
 
 WHICH = ("first", "last", "all")
 """Which of several forwards of one step."""
@@ -34,3 +38,18 @@ def ranks_of(wanted: Sequence[int] | str | None) -> frozenset[int] | None:
         known("ranks", [wanted], ("all",))
         return None
     return frozenset(int(rank) for rank in wanted or [0])
+
+
+def refuse_compiled(model: nn.Module, policy: str) -> None:
+    """Say that a compiled model is not captured.
+
+    Raises:
+        UnsupportedModelError: if the policy is "error".
+    """
+    text = (
+        f"{type(model).__name__} runs through torch.compile, and compiled={policy!r} wants no eager forward. "
+        "Nothing is captured; use compiled='eager' to run captured steps eagerly."
+    )
+    if policy == "error":
+        raise UnsupportedModelError(text)
+    rank_zero_info(text)

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch.optim import Optimizer
 
-from tl_integrations.callbacks.arguments import WHICH, known, ranks_of, statistics_of
+from tl_integrations.callbacks.arguments import WHICH, known, ranks_of, refuse_compiled, statistics_of
 from tl_integrations.callbacks.destinations import Destinations, bundle_path
 from tl_integrations.callbacks.evaluation import EvaluationHooks
 from tl_integrations.callbacks.launch_config import (
@@ -23,6 +23,7 @@ from tl_integrations.callbacks.parameters import ParameterWatch
 from tl_integrations.callbacks.plan import log_plan
 from tl_integrations.callbacks.progress import current_step, is_rehearsal, loss_of, stages_of
 from tl_integrations.callbacks.run import STEP_METHODS, MonitoredRun, Policy
+from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.protocols import Outcome, Sink, SinkContext, SinkFactory
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.selector import Selector
@@ -55,6 +56,8 @@ class TraceCallback(EvaluationHooks):
         eval_batches: Which batches of each evaluation loader; default the first.
         microbatches: Which forward of an accumulated step: first, last or all.
         calls: Which call of `training_step` within a batch (LBFGS calls it again): first, last or all.
+        compiled: What to do where torch.compile is in use: run the captured forward eagerly (its values may
+            differ in the last bits, and its records say so), skip every capture, or raise an error.
         ranks: Which ranks keep records, or `"all"`; default rank 0.
         parameters: Gradient norm and update ratio of the parameters of the captured modules.
         history: Flight recorder: scheduled captures are only remembered, as statistics of the last `history`
@@ -92,6 +95,7 @@ class TraceCallback(EvaluationHooks):
         eval_batches: list[int] | None = None,
         microbatches: Literal["first", "last", "all"] = "first",
         calls: Literal["first", "last", "all"] = "first",
+        compiled: Literal["eager", "skip", "error"] = "eager",
         ranks: list[int] | str | None = None,
         parameters: bool = False,
         history: int = 0,
@@ -127,6 +131,7 @@ class TraceCallback(EvaluationHooks):
             "budget": Budget(max_captures=max_captures, max_bytes=max_bytes),
             "on_error": known("on_error", [on_error], ("raise", "warn"))[0],
         }
+        self._compiled = known("compiled", [compiled], ("eager", "skip", "error"))[0]
         self._watches_parameters = parameters
         self._config = config
         self._run_id = uuid4().hex
@@ -230,6 +235,9 @@ class TraceCallback(EvaluationHooks):
 
     def _open(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._run is not None or not stages_of(trainer).intersection(self._policy.stages):
+            return
+        if self._compiled != "eager" and ModuleTree(pl_module).compiled:
+            refuse_compiled(pl_module, self._compiled)
             return
         self._launch = launch = launch_config(self._config, pl_module)
         monitor = StepMonitor(

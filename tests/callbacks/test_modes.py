@@ -14,6 +14,7 @@ from toy_models import LitNet
 
 import tl_integrations as tl
 from tl_integrations.callbacks import TraceCallback
+from tl_integrations.errors import UnsupportedModelError
 
 # Dynamo looks at `.grad` of tensors that have none.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -140,3 +141,11 @@ def test_a_compiled_lightning_module_is_captured_eagerly_and_makes_no_further_gr
     assert graphs_of([callback]) == graphs_of([]) == 1
     recording = tl.load(path)
     assert recording.steps == [0, 3] and all(record.forced_eager for record in recording)
+
+
+def test_a_compiled_module_can_be_skipped_or_refused_instead() -> None:
+    skipping = TraceCallback(schedule=1, save="net.inner.0", compiled="skip")
+    fit([skipping], LitNet(Net(compiled=True)), batches=2)
+    assert skipping.captures == []
+    with pytest.raises(UnsupportedModelError, match="compiled='eager'"):
+        fit([TraceCallback(save="net.inner.0", compiled="error")], LitNet(Net(compiled=True)), batches=2)
