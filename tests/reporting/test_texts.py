@@ -16,7 +16,7 @@ def test_what_is_captured_is_a_table() -> None:
     text = capture_text(
         schedule="every(100) | at(3)", selector="blocks.*", preview=[0, 3, 100], bundle="run.tlspec"
     )
-    assert "| schedule | `every(100) \\| at(3)` |" in text and "| steps | 0, 3, 100 |" in text
+    assert "| schedule | `every(100) \\| at(3)` |" in text and "| planned steps | 0, 3, 100 |" in text
     assert "tl.load('run.tlspec')" in text
 
 

@@ -32,7 +32,7 @@ def capture_text(
     """
     rows = {"schedule": f"`{schedule}`", "save": f"`{selector}`"}
     if preview:
-        rows["steps"] = step_list(preview)
+        rows["planned steps"] = step_list(preview)
     if bundle is not None:
         rows["bundle"] = f"`{bundle}` (`tl.load({str(bundle)!r})`)"
     lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
