@@ -239,9 +239,15 @@ def byte_progress(doing: str) -> Iterator[Any]:
 @click.option("--live", is_flag=True, help="Read a bundle that is still being written.")
 @click.option("--json", "as_json", is_flag=True, help="Print plain data for scripts.")
 def show_bundle(bundle: Path, live: bool, as_json: bool) -> None:
-    """List what BUNDLE holds: status, steps, layers, sizes, and where it comes from."""
+    """List what BUNDLE holds: status, steps, layers, sizes, origin; say what looks wrong in its numbers."""
     with plain_errors():
-        show_result(room("storage.inspecting").summarize(bundle, live=live), as_json)
+        summary = room("storage.inspecting").summarize(bundle, live=live)
+        recording = room("storage").load(bundle, live=live)
+        report = room("reporting").report_of(recording, track=lambda steps: with_progress(steps, "Reading"))
+    if as_json:
+        click.echo(json.dumps(summary.to_dict() | {"health": report.to_dict()}, indent=2, allow_nan=False))
+    else:
+        Console().print(summary, report)
 
 
 @main.command("recover")

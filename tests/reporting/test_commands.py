@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundles import bundle
+from bundles import bundle, step
 from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from tests.reporting.captures import board, scalars, text
 from tl_integrations.capture.protocols import SinkContext
 from tl_integrations.cli import main
+from tl_integrations.storage import to_disk
 
 
 def call(*arguments: object) -> Result:
@@ -86,3 +87,17 @@ def test_events_are_not_mixed_with_others(tmp_path: Path) -> None:
     again = call("tensorboard", run, "--out", tmp_path / "board")
     assert again.exit_code == 2 and "Name another folder" in again.output
     assert len(list((tmp_path / "board").iterdir())) == 1
+
+
+def test_show_says_in_words_what_looks_wrong_in_a_bundle(tmp_path: Path) -> None:
+    path = tmp_path / "run.tlspec"
+    with to_disk(path).open(SinkContext()) as sink:
+        for number in (0, 10):
+            broken = torch.tensor([torch.nan, 1.0]) if number else torch.tensor([0.5, 1.0])
+            sink.write(step(number, {"linear_1_1": torch.randn(4), "relu_1_2": broken}))
+    shown = call("show", path).output
+    assert "std over steps" in shown and "threshold 0" in shown.replace("\n", " ")
+    assert "first layer that is not finite" in shown.replace("\n", " ")
+    health = json.loads(call("show", path, "--json").output)["health"]
+    assert [finding["rule"] for finding in health["findings"]] == ["nonfinite"]
+    assert health["findings"][0]["step"] == 10

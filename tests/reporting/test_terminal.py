@@ -61,3 +61,11 @@ def test_a_sparkline(values: list[float], line: str) -> None:
 def test_a_long_sparkline_keeps_both_ends() -> None:
     line = sparkline([float(k) for k in range(1000)], width=10)
     assert len(line) == 10 and line[0] == "▁" and line[-1] == "█"
+
+
+def test_terminal_codes_in_names_are_shown_and_not_obeyed() -> None:
+    history = History()
+    for value in (torch.randn(4), torch.tensor([torch.nan])):
+        history.add(captured(0, {"\x1b[2J\u202eevil[red]": value}))
+    text = str(Report(examine(history)))
+    assert "\x1b" not in text and "\u202e" not in text and "evil[red]" in text

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from rich.text import Text
 
 from tl_integrations.errors import RecordLookupError
 from tl_integrations.reporting.heatmap import Image, heat_map
+from tl_integrations.reporting.printing import shown
 from tl_integrations.reporting.tensorboard import write_image
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class Comparison:
             table.add_column(heading, justify="right", no_wrap=True)
         for each in self.differences:
             numbers = (_number(getattr(each, measure)) for measure in MEASURES)
-            table.add_row(each.layer, _pair(each.step, each.other_step), _shapes(each), *numbers)
+            table.add_row(shown(each.layer), _pair(each.step, each.other_step), _shapes(each), *numbers)
         yield table
         for words, names in (("first", self.only_first), ("second", self.only_second)):
             if names:
-                yield Text(f"Only in the {words}: {', '.join(names)}", style="yellow")
+                yield shown(f"Only in the {words}: {', '.join(names)}")
 
     def __str__(self) -> str:
         console = Console(width=120, color_system=None, legacy_windows=False)

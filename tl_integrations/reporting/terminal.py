@@ -1,25 +1,35 @@
 """A run's health for people at a terminal and for scripts: a table with sparklines, sentences, plain data."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from tl_integrations.capture.events import Record
+from tl_integrations.capture.protocols import CapturedStep
 from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import SummaryOptions
 from tl_integrations.reporting.health import Health, examine
 from tl_integrations.reporting.measuring import measured
+from tl_integrations.reporting.printing import shown
 from tl_integrations.reporting.series import History, Series
 from tl_integrations.reporting.summaries import captured_steps
 
+Track = Callable[[Sequence[CapturedStep]], Iterable[CapturedStep]]
 BLOCKS = "▁▂▃▄▅▆▇█"
-SHOWN = ("mean", "std", "absmax", "zero_fraction", "nonfinite_fraction")
-"""Statistics that have a column, where they were captured."""
+SHOWN = {
+    "mean": "mean",
+    "std": "std",
+    "absmax": "absmax",
+    "zero_fraction": "zeros",
+    "nonfinite_fraction": "bad",
+}
+"""Statistics that have a column, where they were captured, and how it is headed."""
 
 
 class Report:
@@ -30,7 +40,7 @@ class Report:
         width: Steps that a sparkline shows; more are sampled.
     """
 
-    def __init__(self, health: Health, width: int = 24) -> None:
+    def __init__(self, health: Health, width: int = 16) -> None:
         self.health = health
         self._width = width
 
@@ -67,34 +77,42 @@ class Report:
         series = self.health.history.series(stage)
         known = series.statistics()
         columns = [name for name in SHOWN if name in known]
-        table = Table(title=_title(stage, series), title_justify="left", header_style="bold")
-        table.add_column("layer", overflow="fold")
-        for heading in ("shape", "std over steps"):
-            table.add_column(heading, no_wrap=True)
+        table = Table(
+            title=_title(stage, series),
+            title_justify="left",
+            pad_edge=False,
+            box=SIMPLE_HEAD,
+            collapse_padding=True,
+        )
+        table.add_column("layer", overflow="fold", min_width=12)
+        table.add_column("std over steps", no_wrap=True, min_width=min(self._width, len(series)))
         for name in columns:
-            table.add_column(name.replace("_fraction", " share"), justify="right", no_wrap=True)
-        table.add_column("looks", overflow="fold")
-        for layer, described in series.layers.items():
+            table.add_column(SHOWN[name], justify="right", no_wrap=True)
+        table.add_column("looks", overflow="fold", min_width=9)
+        for layer in series.layers:
             latest = series.latest(layer)
             wrong = ", ".join(dict.fromkeys(each.rule for each in self.health.of(layer, stage)))
             table.add_row(
-                layer,
-                "x".join(map(str, described.shape)),
+                shown(layer),
                 sparkline(series.row(layer, "std").tolist(), self._width),
-                *(_number(latest.get(name, math.nan)) for name in columns),
+                *(_number(name, latest.get(name, math.nan)) for name in columns),
                 Text(wrong or "ok", style="yellow" if wrong else "green"),
             )
         return table
 
 
-def report_of(records: Iterable[Record]) -> Report:
+def report_of(records: Iterable[Record], *, track: Track = iter) -> Report:
     """The report of all records of a run, such as a loaded bundle's.
 
     Records without statistics are measured where their tensors were kept.
+
+    Args:
+        records: In the order of capture.
+        track: Passes on the steps; a progress bar goes here.
     """
     history = History()
     options = SummaryOptions(statistics=DEFAULT)
-    for captured in captured_steps(records):
+    for captured in track(captured_steps(records)):
         history.add(replace(captured, records=measured(captured.records, options, only_missing=True)))
     return Report(examine(history))
 
@@ -129,8 +147,12 @@ def _title(stage: str, series: Series) -> str:
     return f"{stage}: {layers}, captured at {span}"
 
 
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else "not finite" if math.isinf(value) else f"{value:.3g}"
+def _number(name: str, value: float) -> str:
+    if math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "not finite"
+    return f"{value:.0%}" if name.endswith("_fraction") else f"{value:.3g}"
 
 
 def _plain(series: Series) -> dict[str, Any]:
