@@ -37,7 +37,7 @@ test-next: build/constraints-next.txt ## the suite on the newest pre-release of 
 
 test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, submitit and Ray
 	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,loggers,launchers
-	.venv-launchers/bin/python -m pytest -rs tests/launch/test_launchers.py
+	TL_LAUNCHERS=1 .venv-launchers/bin/python -m pytest -rs tests/launch/test_launchers.py
 
 lint: $(READY) ## style, without changing anything
 	$(BIN)/ruff format --check .

@@ -37,19 +37,31 @@ def run_example(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """One run of the example: its folder and what it said."""
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A sweep over both models: its folder and what it said."""
     folder = tmp_path_factory.mktemp("digits")
     said = run_example(
-        folder, "model.depth=3", f"callbacks.trace.schedule={SCHEDULE}", f"hydra.run.dir={folder}/run"
+        folder,
+        "-m",
+        "model=mlp,conv",
+        "model.depth=3",
+        f"callbacks.trace.schedule={SCHEDULE}",
+        f"hydra.sweep.dir={folder}/sweep",
     )
-    return folder / "run", said
+    return folder / "sweep", said
+
+
+@pytest.fixture(scope="module")
+def run(sweep: tuple[Path, str]) -> tuple[Path, str]:
+    """The run of `mlp`: its folder and what it said."""
+    return sweep[0] / "0", sweep[1]
 
 
 def test_it_learns_the_digits_and_says_where_to_look(run: tuple[Path, str]) -> None:
     folder, said = run
-    accuracy = float(re.search(r"validation accuracy +([\d.]+)%", said)[1])
-    assert accuracy > 95
+    accuracies = re.findall(r"validation accuracy +([\d.]+)%", said)
+    assert len(accuracies) == 2
+    assert all(float(accuracy) > 95 for accuracy in accuracies)
     for place in ("run.tlspec", ".hydra/resolved.yaml", "last.ckpt"):
         assert f"{folder / place}\n" in said
         assert (folder / place).exists()
@@ -120,9 +132,8 @@ def test_a_recorded_activation_is_an_independent_forward_of_the_same_weights(
     assert torch.equal(recorded, expected)
 
 
-def test_a_sweep_over_the_models_gives_each_job_a_folder_of_its_own(tmp_path: Path) -> None:
-    run_example(tmp_path, "-m", "model=mlp,conv", "epochs=1", f"hydra.sweep.dir={tmp_path}/sweep")
-    targets = [
-        tl.load(tmp_path / "sweep" / str(job) / "run.tlspec").config["net"]["_target_"] for job in range(2)
-    ]
-    assert targets == ["digits_models.mlp", "digits_models.conv"]
+def test_a_sweep_over_the_models_gives_each_job_a_folder_of_its_own(sweep: tuple[Path, str]) -> None:
+    runs = tl.load_runs(f"{sweep[0]}/*/run.tlspec")
+    nets = [run.config["net"] for run in runs.values()]
+    assert [net["_target_"] for net in nets] == ["digits_models.mlp", "digits_models.conv"]
+    assert [run.steps for run in runs.values()] == [STEPS, STEPS]
