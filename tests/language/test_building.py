@@ -282,3 +282,12 @@ def test_explicit_calls_keep_variadic_arguments() -> None:
     assert L.instantiate(L.call(functools.partial(plain.gather, 1))(2)) == ((1, 2), {})
     with pytest.raises(TypeError, match="not its name"):
         L.call("torch.nn.Linear")  # type: ignore[arg-type]
+
+
+def test_a_config_nested_beyond_reason_is_one_typed_error() -> None:
+    for depth in (400, 3000):
+        deep: Any = "${x}"
+        for _ in range(depth):
+            deep = {"a": deep}
+        with pytest.raises(BuildError, match="too deep"):
+            L.instantiate({"x": 1, "deep": deep})

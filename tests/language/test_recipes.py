@@ -259,6 +259,16 @@ def test_modules_keep_their_order_in_containers() -> None:
         (operator.itemgetter, "run code"),
         (subprocess.Popen, "processes"),
         (plain.Word("a"), "nothing says"),
+        (type("Own", (dict,), {})(), "nothing says"),
+        (type("Own", (list,), {})(), "nothing says"),
+        (type("Own", (tuple,), {})(), "nothing says"),
+        (type("Own", (int,), {})(1), "nothing says"),
+        (type("Own", (collections.OrderedDict,), {})(), "nothing says"),
+        (type("Own", (datetime.datetime,), {})(2024, 1, 1), "nothing says"),
+        (type("Own", (decimal.Decimal,), {})(1), "nothing says"),
+        (type("Own", (functools.partial,), {})(len), "class of its own"),
+        (type("Own", (pathlib.PurePosixPath,), {})("a"), "class of its own"),
+        (type("Own", (torch.Tensor,), {})(), "checkpoint"),
     ],
 )
 def test_what_no_config_can_hold_is_refused_by_name(value: Any, why: str) -> None:
@@ -301,3 +311,12 @@ def test_an_encoder_of_ones_own_is_found_for_subclasses_too() -> None:
     L.register_encoder(Vocabulary, lambda value: value)
     with pytest.raises(TypeError, match="again"):
         L.trace(lambda: L.call(plain.same)(Vocabulary([])))
+
+
+def test_sets_are_written_in_one_order() -> None:
+    names = [plain.make_linear, plain.gather, plain.same, len, "b", "a", 3, 1]
+    texts = {
+        L.to_yaml(L.trace(lambda one=one: L.call(plain.same)(one)))
+        for one in (set(names), set(reversed(names)))
+    }
+    assert len(texts) == 1 and "0x" not in texts.pop()

@@ -70,8 +70,12 @@ def _without_resolving(cfg: Any, policy: Policy) -> "_Builder | None":
 
 def _with_resolving(cfg: Any, policy: Policy) -> "_Builder":
     opened = open_config(cfg)
-    tree = Resolver(opened.root, policy.allows_resolver, opened.evaluate).at(opened.path)
-    found = policy.resolve(list(mentions(tree, opened.path)))
+    try:
+        tree = Resolver(opened.root, policy.allows_resolver, opened.evaluate).at(opened.path)
+        named = list(mentions(tree, opened.path))
+    except RecursionError:
+        raise BuildError("The config is nested too deeply to be built.") from None
+    found = policy.resolve(named)
     return _Builder(tree, found, sharing=True, base=opened.path, sites=opened.sites)
 
 

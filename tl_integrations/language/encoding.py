@@ -196,14 +196,18 @@ def _has_plain_keys(values: dict[Any, Any]) -> bool:
 
 
 _recipes: dict[type, Recipe] = {}
+_inherited: set[type] = set()
 _custom: dict[type, Recipe] = {}
 _kinds: list[Callable[[type], Recipe | None]] = []
 _found: dict[type, Recipe] = {}
 
 
-def add_recipe(kind: type, recipe: Recipe) -> None:
-    """Say how values of a type and of its subclasses are written."""
+def add_recipe(kind: type, recipe: Recipe, *, subclasses: bool = False) -> None:
+    """Say how values of a type are written; those of its subclasses only where the recipe keeps their
+    type."""
     _recipes[kind] = recipe
+    if subclasses:
+        _inherited.add(kind)
     _found.clear()
 
 
@@ -233,7 +237,7 @@ def _search(kind: type) -> Recipe:
         recipe = find(kind)
         if recipe is not None:
             return recipe
-    return next((_recipes[base] for base in kind.__mro__ if base in _recipes), opaque)
+    return next((_recipes[base] for base in kind.__mro__ if base in _inherited), opaque)
 
 
 def _load_late(kind: type) -> None:

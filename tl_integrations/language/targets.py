@@ -167,6 +167,8 @@ def target_of(call: Any) -> Target:
         return Target(call)
     if found is None:
         found = Target(call)
+        if "<" in found.label:
+            return found
         try:
             _targets[call] = found
         except TypeError:

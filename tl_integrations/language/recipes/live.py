@@ -44,5 +44,5 @@ def _function(value: Any, encoder: Encoder, where: Where) -> Encoded:
         return _live(value, encoder, where)
 
 
-add_recipe(object, _live)
+add_recipe(object, _live, subclasses=True)
 add_recipe(types.FunctionType, _function)

@@ -56,6 +56,6 @@ def _array(value: Any, encoder: Encoder, where: Where) -> Encoded:
     return {"_target_": "numpy.array", "_convert_": "all", "_args_": [body], "dtype": dtype}
 
 
-add_recipe(np.generic, _scalar)
-add_recipe(np.dtype, _dtype)
-add_recipe(np.ndarray, _array)
+add_recipe(np.generic, _scalar, subclasses=True)
+add_recipe(np.dtype, _dtype, subclasses=True)
+add_recipe(np.ndarray, _array, subclasses=True)

@@ -36,6 +36,8 @@ def _module(value: types.ModuleType, encoder: Encoder, where: Where) -> Encoded:
 
 
 def _partial(value: functools.partial[Any], encoder: Encoder, where: Where) -> Encoded:
+    if type(value) is not functools.partial and type(value).__name__ != "_DeferredTarget":
+        raise Opaque("it is a partial class of its own")
     target = target_of(value.func)
     node = encoder.call(target.path, value.args, value.keywords, where)
     return {"_target_": node.pop("_target_"), "_partial_": True, **node}
@@ -72,6 +74,6 @@ add_recipe(types.MethodDescriptorType, _bound)
 add_recipe(types.WrapperDescriptorType, _bound)
 add_recipe(types.ClassMethodDescriptorType, _bound)
 add_recipe(types.MethodWrapperType, _bound)
-add_recipe(types.ModuleType, _module)
-add_recipe(functools.partial, _partial)
+add_recipe(types.ModuleType, _module, subclasses=True)
+add_recipe(functools.partial, _partial, subclasses=True)
 add_recipe(types.GenericAlias, _generic)

@@ -10,6 +10,7 @@ import re
 import uuid
 from typing import Any
 
+from tl_integrations.language.canonical import canonical
 from tl_integrations.language.encoding import (
     Encoded,
     Encoder,
@@ -39,12 +40,9 @@ def _set(target: str) -> Any:
     """Sets are written sorted, so that the same set gives the same text in every process."""
 
     def recipe(value: Any, encoder: Encoder, where: Where) -> Encoded:
-        ordered = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
-        return {
-            "_target_": target,
-            "_convert_": "all",
-            "_args_": [[encoder.value(v, (where, i)) for i, v in enumerate(ordered)]],
-        }
+        written = [encoder.value(item, (where, index)) for index, item in enumerate(value)]
+        ordered = sorted(written, key=lambda item: (type(item).__name__, canonical(item)))
+        return {"_target_": target, "_convert_": "all", "_args_": [refuse_relative(ordered, where)]}
 
     return recipe
 
@@ -188,6 +186,6 @@ add_recipe(datetime.timedelta, _from_parts("datetime.timedelta", "days", "second
 add_recipe(datetime.timezone, _timezone)
 add_recipe(uuid.UUID, _uuid)
 add_recipe(re.Pattern, _pattern)
-add_recipe(pathlib.PurePath, _path)
+add_recipe(pathlib.PurePath, _path, subclasses=True)
 add_recipe(type(...), _ellipsis)
 add_recipe(type(NotImplemented), _ellipsis)

@@ -62,4 +62,4 @@ for _kind in (torch.dtype, torch.layout, torch.memory_format):
 add_recipe(torch.device, _device)
 add_recipe(torch.Size, _size)
 add_recipe(torch.Generator, _generator)
-add_recipe(torch.Tensor, _tensor)
+add_recipe(torch.Tensor, _tensor, subclasses=True)
