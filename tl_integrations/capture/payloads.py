@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from tl_integrations.capture.effects import flat_tensors
 from tl_integrations.errors import PayloadOverwrittenError, UnsupportedTensorError
 from tl_integrations.options import CaptureSpec
 
-_PLAIN = (Tensor, Parameter)
 _is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
@@ -102,25 +100,34 @@ def take(
         spec: How to keep it, when a predicate said so.
     Returns: None for tensors without data (meta, fake) or that may not leave their transform (vmap).
     """
-    if type(out) not in _PLAIN or spec is not None or out.layout is not torch.strided or out.is_meta:
+    kind = type(out)
+    if (kind is not Tensor and kind is not Parameter) or spec is not None or out.layout is not torch.strided:
         return _take_unusual(out, spec)
-    if _is_functorch_wrapped(out):
+    if out.is_meta or _is_functorch_wrapped(out):
         return None
     kept = out.detach()
     if aliases is None or kept.is_inference():
         return KeptTensor(_copied(kept))
     storage = kept.untyped_storage()
+    key: int = storage._cdata
     # An alias pins the whole storage, so a small view of a large one is copied. Memory that cannot be resized
     # belongs to someone else: numpy, a file, another process.
-    if storage.nbytes() > 2 * kept.numel() * kept.element_size() or not storage.resizable():
+    if storage.nbytes() > 2 * kept.nbytes or not storage.resizable() or _lies_on(key, args, kwargs):
         return KeptTensor(_copied(kept))
-    key: int = storage._cdata
-    for argument in flat_tensors(args) if not kwargs else flat_tensors((*args, *kwargs.values())):
-        if _storage_key(argument) == key:
-            return KeptTensor(_copied(kept))
     alias = KeptTensor(kept, kept._version)
     aliases.add(key, alias)
     return alias
+
+
+def _lies_on(storage: int, args: Any, kwargs: Any) -> bool:
+    """Whether an argument's memory is that storage."""
+    for argument in args:
+        if isinstance(argument, Tensor):
+            if _storage_key(argument) == storage:
+                return True
+        elif isinstance(argument, tuple | list) and _lies_on(storage, argument, None):
+            return True
+    return bool(kwargs) and _lies_on(storage, tuple(kwargs.values()), None)
 
 
 def take_copy(out: Tensor) -> KeptTensor | None:

@@ -26,26 +26,11 @@ class Catch:
     A plain class, positional and without conversions: one is made for each kept tensor while the model waits.
     """
 
-    __slots__ = (
-        "call",
-        "count",
-        "device",
-        "dtype",
-        "event",
-        "func_name",
-        "gradient",
-        "index",
-        "io",
-        "kind",
-        "line",
-        "measured",
-        "numbers",
-        "path",
-        "payload",
-        "requires_grad",
-        "shape",
-        "type_name",
-    )
+    payload: KeptTensor | None = None
+    measured: Measured | None = None
+    numbers: Numbers | None = None
+    """What was measured, once it was fetched."""
+    gradient: GradientTap | None = None
 
     def __init__(
         self,
@@ -78,11 +63,6 @@ class Catch:
         self.dtype = out.dtype
         self.device = out.device
         self.requires_grad = out.requires_grad
-        self.payload: KeptTensor | None = None
-        self.measured: Measured | None = None
-        self.numbers: Numbers | None = None
-        """What was measured, once it was fetched."""
-        self.gradient: GradientTap | None = None
 
     @property
     def short_label(self) -> str | None:
