@@ -285,3 +285,18 @@ def test_a_gradient_of_an_activation_that_is_written_later_is_that_of_its_own_ve
     taken = tl.record(Writes(), torch.randn(2, 3), save=tl.func("linear"), gradients=True)
     taken.backward(taken.output)
     assert torch.equal(taken[0].grad, torch.full((2, 3), 3.0))
+
+
+def test_save_grads_narrows_whose_gradient_is_kept() -> None:
+    net, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(2, 3)
+    taken = tl.record(net, x, default_op=True, save_grads=tl.func("relu"))
+    taken.backward(taken.output.sum())
+    assert [record.grad is not None for record in taken] == [False, True, False]
+    taken = tl.record(net, x, default_op=True, save_grads=True)
+    taken.backward(taken.output.sum())
+    assert all(record.grad is not None for record in taken)
+
+
+def test_interventions_are_refused() -> None:
+    with pytest.raises(tl.errors.OptionError, match="out of scope"):
+        tl.record(nn.ReLU(), torch.ones(1), save=tl.func("relu"), intervene=lambda t: t)  # type: ignore[call-overload]

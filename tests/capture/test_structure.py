@@ -365,7 +365,8 @@ def test_vmap_results_are_recorded_without_data_and_do_not_escape() -> None:
             return torch.vmap(torch.relu)(x) * 1
 
     x = torch.randn(3, 2)
-    taken, out = tl.record(Mapped(), x, save=tl.func("relu"), return_output=True)
+    with pytest.warns(UserWarning, match=r"torch\.vmap"):
+        taken, out = tl.record(Mapped(), x, save=tl.func("relu"), return_output=True)
     assert torch.equal(out, x.relu())
     assert len(taken) == 1 and taken[0].payload is None
 
@@ -376,6 +377,18 @@ def test_a_scripted_model_is_refused_with_the_reason() -> None:
         scripted = torch.jit.script(nn.Linear(2, 2))
     with pytest.raises(tl.errors.UnsupportedModelError, match="TorchScript"):
         tl.record(scripted, torch.randn(1, 2), save=tl.func("linear"))
+
+
+def test_a_scripted_part_is_named_as_unseen() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.Linear(2, 2)))
+    x = torch.randn(1, 2)
+    with pytest.warns(UserWarning, match="'1' runs inside TorchScript"):
+        assert len(tl.record(model, x, save=tl.func("linear"))) == 1
+    assert [r.address for r in tl.record(model, x, save="**", graph=False)] == ["0"]
+    with pytest.raises(tl.errors.UnsupportedModelError, match="takes no hooks"):
+        tl.record(model, x, save="1", graph=False)
 
 
 def test_what_is_no_module_is_refused() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from tl_integrations.errors import UnknownNameError, near_names
@@ -52,6 +53,9 @@ class Node:
     opaque: bool = False
     """A metric: what it computes is no activation."""
 
+    scripted: bool = False
+    """It runs inside TorchScript: no hook can stand on it, nothing inside can be seen."""
+
     @property
     def address(self) -> str:
         return self.addresses[0]
@@ -72,6 +76,8 @@ class ModuleTree:
         """Plans that were made for this model."""
         self.compiled = False
         """Some module runs through torch.compile."""
+        self.scripted: list[str] = []
+        """Modules that run inside TorchScript, where nothing can be seen."""
         self.has_fused = False
         """Some module may compute by one fused kernel."""
         self.refused: str | None = None
@@ -98,6 +104,9 @@ class ModuleTree:
             by_id[id(module)] = node
             self.nodes.append(node)
             self.has_fused |= isinstance(module, FUSED)
+            node.scripted = isinstance(module, torch.jit.ScriptModule)
+            if node.scripted:
+                self.scripted.append(address)
         node.addresses.append(address)
         self.by_address[address] = node
 

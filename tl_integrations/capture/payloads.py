@@ -16,7 +16,7 @@ from torch.nn import Parameter
 from tl_integrations.errors import PayloadOverwrittenError, UnsupportedTensorError
 from tl_integrations.options import CaptureSpec
 
-_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class KeptTensor:
@@ -103,7 +103,7 @@ def take(
     kind = type(out)
     if (kind is not Tensor and kind is not Parameter) or spec is not None or out.layout is not torch.strided:
         return _take_unusual(out, spec)
-    if out.is_meta or _is_functorch_wrapped(out):
+    if out.is_meta or is_functorch_wrapped(out):
         return None
     kept = out.detach()
     if aliases is None or kept.is_inference():
@@ -138,7 +138,7 @@ def take_copy(out: Tensor) -> KeptTensor | None:
 def _take_unusual(out: Tensor, spec: CaptureSpec | None) -> KeptTensor | None:
     if spec is not None and not spec.save_out:
         return None
-    if out.is_meta or type(out).__name__ == "FakeTensor" or _is_functorch_wrapped(out):
+    if out.is_meta or type(out).__name__ == "FakeTensor" or is_functorch_wrapped(out):
         return None
     if hasattr(out, "to_local") and hasattr(out, "placements"):
         out = out.to_local()

@@ -22,6 +22,7 @@ class RecordOptions(TypedDict, total=False):
     capture: CaptureOptions
     summaries: SummaryOptions
     gradients: bool
+    save_grads: bool | Save | None
     default_op: bool | CaptureSpec
     include_source_events: bool
     halt: Callable[[Event], bool] | None
@@ -31,6 +32,7 @@ class RecordOptions(TypedDict, total=False):
     on_forward_error: OnForwardError
     on_predicate_error: OnPredicateError
     max_predicate_failures: int
+    intervene: None
 
 
 @overload
@@ -63,6 +65,7 @@ def record(
     capture: CaptureOptions = CaptureOptions(),
     summaries: SummaryOptions = SummaryOptions(),
     gradients: bool = False,
+    save_grads: bool | Save | None = None,
     default_op: bool | CaptureSpec = False,
     include_source_events: bool = False,
     halt: Callable[[Event], bool] | None = None,
@@ -72,6 +75,7 @@ def record(
     on_forward_error: OnForwardError = "raise",
     on_predicate_error: OnPredicateError = "auto",
     max_predicate_failures: int = 32,
+    intervene: None = None,
     return_output: bool = False,
 ) -> Recording | tuple[Recording, Any]:
     """Run a model once and keep what a selector takes.
@@ -91,6 +95,7 @@ def record(
         capture: Source context and look-back.
         summaries: Statistics and histograms to compute of each kept tensor.
         gradients: Keep what a later backward delivers to kept tensors; also `recording.backward(loss)`.
+        save_grads: The same for some of them: what a selector takes.
         default_op: What holds where a predicate returns None; with `save=None` the whole selector.
         include_source_events: Also offer the model's inputs and buffers.
         halt: Ends the forward where this function of an `Event` returns True.
@@ -100,6 +105,7 @@ def record(
         on_forward_error: "raise", "attach_partial" or "return_partial".
         on_predicate_error: "fail_fast", "accumulate", or "auto".
         max_predicate_failures: How many failures an error lists.
+        intervene: Refused: a capture never changes what a model computes.
         return_output: Return the model's output as well.
     Returns: The recording, or with `return_output=True` the recording and the output.
     """
@@ -112,6 +118,7 @@ def record(
         capture=capture,
         summaries=summaries,
         gradients=gradients,
+        save_grads=save_grads,
         default_op=default_op,
         include_source_events=include_source_events,
         halt=halt,
@@ -121,6 +128,7 @@ def record(
         on_forward_error=on_forward_error,
         on_predicate_error=on_predicate_error,
         max_predicate_failures=max_predicate_failures,
+        intervene=intervene,
     )
     with recorder:
         out = recorder.log(input_args, input_kwargs)

@@ -14,6 +14,7 @@ from tl_integrations.capture.emptiness import nothing_kept
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.failure import Failure, failure_of
 from tl_integrations.capture.halting import HaltSignal
+from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.outbox import Outbox
 from tl_integrations.capture.passes import Pass, PassGraphs, PassTable, SentPass, captured_step
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
@@ -48,6 +49,7 @@ class Recorder:
         summaries: Statistics and histograms to compute of each kept tensor, on its device.
         payloads: Keep the tensors themselves.
         gradients: Keep what the caller's backward delivers to kept tensors.
+        save_grads: The same for some of them: what a selector takes.
         default_op: What holds where a predicate returns None; with `save=None` the whole selector.
         include_source_events: Also offer the model's inputs and buffers.
         halt: Ends a forward where this function of an `Event` returns True.
@@ -59,6 +61,7 @@ class Recorder:
         on_predicate_error: "fail_fast" raises inside the forward; "accumulate" after it; "auto" accumulates
             in memory and fails fast with storage.
         max_predicate_failures: How many failures an error lists.
+        intervene: Refused: a capture never changes what a model computes.
     Raises:
         UnknownNameError: if `save` names nothing that exists.
         UnsupportedModelError: if the model cannot be watched.
@@ -76,6 +79,7 @@ class Recorder:
         summaries: SummaryOptions = SummaryOptions(),
         payloads: bool = True,
         gradients: bool = False,
+        save_grads: bool | Save | None = None,
         default_op: bool | CaptureSpec = False,
         include_source_events: bool = False,
         halt: Callable[[Event], bool] | None = None,
@@ -85,8 +89,11 @@ class Recorder:
         on_forward_error: OnForwardError = "raise",
         on_predicate_error: OnPredicateError = "auto",
         max_predicate_failures: int = 32,
+        intervene: None = None,
     ) -> None:
         tree = check_watchable(model)
+        if intervene is not None:
+            raise OptionError("intervene= is out of scope: a capture watches a model and never changes it.")
         _check_choice("keep", keep, ("alias", "clone"))
         _check_choice("on_forward_error", on_forward_error, ("raise", "attach_partial", "return_partial"))
         _check_choice("on_predicate_error", on_predicate_error, ("auto", "accumulate", "fail_fast"))
@@ -100,7 +107,8 @@ class Recorder:
         keeping = Keeping(
             payloads=payloads,
             aliases=keep == "alias",
-            gradients=gradients,
+            gradients=gradients or bool(save_grads),
+            gradients_of=_gradient_selector(save_grads, tree),
             summariser=Summariser(summaries) if summaries.statistics or summaries.histogram_bins else None,
             default=default_op,
             plain=_plain_spec(default_op, backward_ready, capture),
@@ -127,7 +135,7 @@ class Recorder:
         self._failure = Failure()
         self._output: tuple[Any, ...] = ()
         self._state: Literal["ready", "failed", "closed"] = "ready"
-        self._warned_empty = False
+        self._warned_empty = self._warned_transform = False
         self._empty: str | None = None
         """Why the last watched block kept nothing, to be told when it is drained."""
 
@@ -285,9 +293,9 @@ class Recorder:
     def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
         ended = self._watcher.end(run, out, own_all=own_all)
         self._passes.append(ended)
-        text = self._why_empty(run) if warn else None
-        if text is not None:
-            warnings.warn(text, stacklevel=4)
+        for text in (self._why_empty(run), self._why_without_tensors(run)) if warn else ():
+            if text is not None:
+                warnings.warn(text, stacklevel=4)
         return ended
 
     def _why_empty(self, run: Run) -> str | None:
@@ -297,6 +305,16 @@ class Recorder:
         text = nothing_kept(self._watcher.bound, run)
         self._warned_empty = text is not None
         return text
+
+    def _why_without_tensors(self, run: Run) -> str | None:
+        """What to warn of when tensors had to be left inside a functional transform; once per recorder."""
+        if "transform" not in run.notes or self._warned_transform:
+            return None
+        self._warned_transform = True
+        return (
+            "Tensors inside torch.vmap and torch.func transforms may not leave them: their records have "
+            "names, shapes and dtypes, but no tensor."
+        )
 
     def _failed(self, run: Run, error: BaseException) -> None:
         """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""
@@ -351,6 +369,12 @@ def _selector(save: Save | None, default_op: bool | CaptureSpec) -> Selector:
             "selector, or default_op=True for every op."
         )
     return Always()
+
+
+def _gradient_selector(save_grads: bool | Save | None, tree: ModuleTree) -> Selector | None:
+    if save_grads is None or isinstance(save_grads, bool):
+        return None
+    return as_selector(save_grads).bind(tree)
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -10,8 +10,9 @@ from torch import Tensor
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.events import Event, Kind, Moment
 from tl_integrations.capture.gradients import GradientTap
-from tl_integrations.capture.payloads import Aliases, KeptTensor, take
+from tl_integrations.capture.payloads import Aliases, KeptTensor, is_functorch_wrapped, take
 from tl_integrations.capture.raw_log import RawLog
+from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.statistics import Measured, Numbers, Summariser
 from tl_integrations.capture.window import Window
 from tl_integrations.options import CaptureSpec
@@ -77,6 +78,8 @@ class Keeping:
     payloads: bool = True
     aliases: bool = True
     gradients: bool = False
+    gradients_of: Selector | None = None
+    """Which kept tensors have their gradient kept; None: all."""
     summariser: Summariser | None = None
     default: bool | CaptureSpec = False
     """What holds where a predicate has no opinion."""
@@ -133,14 +136,30 @@ class Run:
             # Behind a module's output any code may write, unseen where only hooks are armed.
             aliases = self.aliases if keeping.aliases and caught.kind == "op" else None
             kept = take(out, aliases, args, kwargs, spec)
-            if kept is None and (spec is None or spec.save_out):
-                self.notes.add("data")
+            if kept is None and is_functorch_wrapped(out):
+                self.notes.add("transform")
             caught.payload = kept if keeping.transform is None or kept is None else self._changed(kept)
         if keeping.summariser is not None:
             caught.measured = keeping.summariser.measure(out)
-        if keeping.gradients and out.requires_grad:
+        if keeping.gradients and out.requires_grad and self._wants_gradient(caught, out):
             caught.gradient = GradientTap(out)
         return caught
+
+    def _wants_gradient(self, caught: Catch, out: Tensor) -> bool:
+        selector = self.keeping.gradients_of
+        if selector is None:
+            return True
+        event = self.event(
+            out,
+            kind=caught.kind,
+            func_name=caught.func_name,
+            type_name=caught.type_name,
+            label=caught.short_label or "",
+            path=caught.path,
+            output_index=caught.index,
+            io=caught.io,
+        )
+        return bool(selector(event))
 
     def _changed(self, kept: KeptTensor) -> KeptTensor:
         """The payload after the user's transform, which gets memory of its own."""

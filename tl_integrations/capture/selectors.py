@@ -13,7 +13,7 @@ from tl_integrations.capture.labels import (
     known_function_names,
     names_function,
 )
-from tl_integrations.capture.module_tree import ModuleTree
+from tl_integrations.capture.module_tree import ModuleTree, Node
 from tl_integrations.capture.selector import (
     FunctionSubject,
     Io,
@@ -22,7 +22,13 @@ from tl_integrations.capture.selector import (
     Subject,
     Verdict,
 )
-from tl_integrations.errors import PredicateError, SelectorError, UnknownNameError, near_names
+from tl_integrations.errors import (
+    PredicateError,
+    SelectorError,
+    UnknownNameError,
+    UnsupportedModelError,
+    near_names,
+)
 from tl_integrations.options import CaptureSpec
 
 
@@ -93,7 +99,13 @@ class ModuleIo(Selector):
         return here and self.call in (None, event.pass_index)
 
     def bind(self, tree: ModuleTree) -> Selector:
-        return ModuleIo(tree.find(self.address).address, self.call, self.io)
+        node = tree.find(self.address)
+        if node.scripted:
+            raise UnsupportedModelError(
+                f"{self.address!r} runs inside TorchScript, which takes no hooks. Name a module around it, or "
+                "watch the eager module that it was made from."
+            )
+        return ModuleIo(node.address, self.call, self.io)
 
     def settle(self, subject: Subject) -> Selector | bool:
         if not isinstance(subject, ModuleSubject):
@@ -110,6 +122,10 @@ class ModuleIo(Selector):
     def __repr__(self) -> str:
         io = "" if self.io == "output" else f", io={self.io!r}"
         return f"tl.module({_called(self.address, self.call)!r}{io})"
+
+
+def _is_open(node: Node) -> bool:
+    return not node.opaque and not node.scripted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -130,7 +146,7 @@ class Glob(Selector):
 
     def bind(self, tree: ModuleTree) -> Selector:
         fits = glob_regex(self.pattern).fullmatch
-        found = [node for node in tree.nodes[1:] if any(map(fits, node.addresses)) and not node.opaque]
+        found = [node for node in tree.nodes[1:] if any(map(fits, node.addresses)) and _is_open(node)]
         if not found:
             raise UnknownNameError(
                 f"No module's address fits {self.pattern!r}. "

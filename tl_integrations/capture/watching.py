@@ -115,6 +115,7 @@ class Watcher:
     def armed(self, run: Run) -> Iterator[None]:
         """Watch this thread until the block ends; then nothing of ours is left on the model or on torch."""
         self._warn_of_fused_path()
+        self._warn_of_scripts()
         start = perf_counter()
         with self._arming.armed(run, self._handler_for(run)):
             try:
@@ -168,6 +169,12 @@ class Watcher:
         found = {id(t): ("buffer", name, t) for name, t in root.named_buffers()}
         found.update({id(p): ("parameter", name, p) for name, p in root.named_parameters()})
         return found
+
+    def _warn_of_scripts(self) -> None:
+        if self.tree.scripted and self.plan.functions and "scripted" not in self._warned:
+            self._warned.add("scripted")
+            names = ", ".join(map(repr, self.tree.scripted[:4]))
+            warnings.warn(f"{names} runs inside TorchScript, where no function can be seen.", stacklevel=4)
 
     def _warn_of_fused_path(self) -> None:
         if "fused" in self._warned or not self.tree.has_fused:
