@@ -43,12 +43,12 @@ class Named(Selector):
     def bind(self, tree: ModuleTree) -> Selector:
         address, call = called(self.text)
         if address in tree.by_address:
-            return ModuleIo(tree.find(address).address, call)
+            return ModuleIo(address, call).bind(tree)
         if FINAL_LABEL.fullmatch(self.text) or SHORT_LABEL.fullmatch(self.text):
             return Label(self.text)
         ends = {n.address for n in tree.nodes for a in n.addresses if a.rsplit(".", 1)[-1] == address}
         if len(ends) == 1 and address:
-            return ModuleIo(ends.pop(), call)
+            return ModuleIo(ends.pop(), call).bind(tree)
         if ends:
             names = ", ".join(repr(name) for name in sorted(ends)[:4])
             raise UnknownNameError(

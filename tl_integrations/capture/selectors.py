@@ -102,8 +102,8 @@ class ModuleIo(Selector):
         node = tree.find(self.address)
         if node.scripted:
             raise UnsupportedModelError(
-                f"{self.address!r} runs inside TorchScript, which takes no hooks. Name a module around it, or "
-                "watch the eager module that it was made from."
+                f"{self.address!r} runs inside TorchScript, which takes no hooks. Name a module around it, "
+                "or watch the eager module that it was made from."
             )
         return ModuleIo(node.address, self.call, self.io)
 
