@@ -12,7 +12,7 @@ from tl_integrations.language.keys import Path, dotted
 from tl_integrations.language.nodes import Site, place
 from tl_integrations.language.opening import open_config
 from tl_integrations.language.paths import load
-from tl_integrations.language.records import record_of, takes_record
+from tl_integrations.language.records import record_of
 from tl_integrations.language.resolving import Resolver
 from tl_integrations.language.scanning import GET_OBJECT, plain_names
 from tl_integrations.language.targets import real_name, target_of
@@ -216,7 +216,7 @@ class _Builder:
                 raise BuildError(f"{self._key(where)}: {name!r} is {kind}, which cannot be called.") from None
             error.add_note(f"while building {self._key(where)} ({name}){self._recorded_at(where)}")
             raise
-        if getattr(target, "_tl_target", None) is None and takes_record(built) and record_of(built) is None:
+        if getattr(target, "_tl_target", None) is None and record_of(built) is None:
             provenance.remember(target_of(target), built, *provenance.snapshot(tuple(args), kwargs))
         return built
 

@@ -14,13 +14,15 @@ from tl_integrations.language.literals import literal, needs_escape
 from tl_integrations.language.lowering import lower, to_config
 from tl_integrations.language.nodes import Call, Tree
 from tl_integrations.language.records import (
+    MODULE,
+    NEVER,
     Record,
     attach,
     is_compiling,
     is_module,
+    keeping,
     new_token,
     record_of,
-    takes_record,
 )
 from tl_integrations.language.targets import Target, named_target
 
@@ -105,42 +107,50 @@ def snapshot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], 
 
 
 def remember(target: Target, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Attach the record of a call to the object it gave. The outermost builder wins; inner ones are kept as
-    `via`."""
-    path = target.live_path
-    module = is_module(value)
-    earlier = record_of(value)
-    note: Record = {"token": new_token()} if earlier is None else _passed_on(earlier, path)
-    if module:
-        note["module"] = True
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    reason = note.pop("reason", None)
-    if path is None or reason:
-        reason = reason or f"{target.label!r} cannot be imported by name"
-    else:
-        positional, named, reason = _named(target, args, kwargs)
-    if reason:
-        attach(
-            value, {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}, module
-        )
+    """Attach the record of a call to the object it gave, if that is a thing of its own.
+
+    The outermost builder wins; inner ones are kept as `via`. Runs at every construction, so the common case
+    is written out and leaves the checking of names to Python and their order to the reading.
+    """
+    how = keeping(value)
+    if how == NEVER:
         return
+    earlier, path = record_of(value), target.live_path
+    if args:
+        plan = target.plan
+        if plan.positional_only or len(args) > len(plan.positional):
+            named: dict[str, Any] | None = None
+        else:
+            named = {**dict(zip(plan.positional, args)), **kwargs}
+    else:
+        named = kwargs
+    if earlier is None and path is not None and named is not None and RESERVED.isdisjoint(named):
+        note: Record = {"token": new_token(), "module": how == MODULE}
+        attach(value, {"_target_": path, "_record_": note, **named}, how)
+    else:
+        attach(value, _full_record(target, earlier, how, args, kwargs), how)
+
+
+def _full_record(
+    target: Target, earlier: Record | None, how: int, args: list[Any], kwargs: dict[str, Any]
+) -> Record:
+    """The record where something is out of the ordinary: another record, no path, no name for an argument."""
+    path = target.live_path
+    note: Record = {"token": new_token()} if earlier is None else _passed_on(earlier, path)
+    note["module"] = how == MODULE
+    reason = note.pop("reason", None)
+    if path is None:
+        reason = reason or f"{target.label!r} cannot be imported by name"
+    try:
+        positional, named = bind(target.plan, tuple(args), kwargs, star=True)
+    except TypeError as error:
+        positional, named, reason = [], {}, reason or str(error)
+    if reason:
+        return {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}
     record: Record = {"_target_": path, "_record_": note, **named}
     if positional:
         record["_args_"] = positional
-    attach(value, record, module)
-
-
-def _named(
-    target: Target, args: list[Any], kwargs: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any], str | None]:
-    """Arguments under their names; the order of keywords is left to the reading, which is rare."""
-    if not args and RESERVED.isdisjoint(kwargs):
-        return args, kwargs, None
-    try:
-        return *bind(target.plan, tuple(args), kwargs, star=True), None
-    except TypeError as error:
-        return [], {}, str(error)
+    return record
 
 
 def _passed_on(earlier: Record, path: str | None) -> Record:
@@ -163,8 +173,7 @@ def build(target: Target, function: Callable[..., Any], args: tuple[Any, ...], k
         return function(*args, **kwargs)
     plain_args, plain_kwargs = snapshot(args, kwargs)
     value = function(*args, **kwargs)
-    if takes_record(value):
-        remember(target, value, plain_args, plain_kwargs)
+    remember(target, value, plain_args, plain_kwargs)
     return value
 
 

@@ -19,6 +19,10 @@ KEY = "_tl_config"
 
 enabled = os.environ.get("TL_INTEGRATIONS_RECORD", "1") != "0"
 
+NEVER, BESIDE, MODULE, _FUNCTION = range(4)
+_MOST_TYPES = 1024
+_keeping: dict[type, int] = {}
+
 _tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
 _beside: dict[int, tuple["_Ref", Record]] = {}
 _SCALARS = (int, float, complex, str, bytes, bytearray, type, types.ModuleType, enum.Enum)
@@ -54,30 +58,43 @@ def is_compiling() -> bool:
     return torch is not None and torch.compiler.is_compiling()
 
 
-def takes_record(value: object) -> bool:
-    """Whether a builder's result is a thing of its own: no scalar, tensor, array, class or importable
-    function."""
-    if value is None or isinstance(value, _SCALARS):
-        return False
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
-        return "<locals>" in getattr(value, "__qualname__", "")
+def keeping(value: object) -> int:
+    """How a record is kept for `value`: `NEVER`, `BESIDE` it or in its `MODULE` dict; worked out once per
+    type.
+
+    Never for scalars, tensors, arrays, classes, importable functions and what cannot be weakly referenced.
+    """
+    kind = type(value)
+    found = _keeping.get(kind)
+    if found is None:
+        if len(_keeping) >= _MOST_TYPES:
+            _keeping.clear()
+        found = _keeping[kind] = _how_to_keep(kind)
+    if found == _FUNCTION:
+        return BESIDE if "<locals>" in getattr(value, "__qualname__", "") else NEVER
+    return found
+
+
+def _how_to_keep(kind: type) -> int:
+    if issubclass(kind, _SCALARS) or kind.__weakrefoffset__ == 0:  # type: ignore[attr-defined]
+        return _FUNCTION if kind is types.FunctionType else NEVER
+    if kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType):
+        return _FUNCTION
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return False
-    return numpy is None or not isinstance(value, numpy.ndarray)
+    if torch is not None and issubclass(kind, torch.nn.Module):
+        return MODULE
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return NEVER
+    return NEVER if numpy is not None and issubclass(kind, numpy.ndarray) else BESIDE
 
 
-def attach(value: Any, record: Record, module: bool) -> None:
-    """Keep `record` for `value`, in it if it is a module; nothing for what cannot be weakly referenced."""
-    if module:
+def attach(value: Any, record: Record, how: int) -> None:
+    """Keep `record` for `value`, in the way that `keeping` told."""
+    if how == MODULE:
         value.__dict__[KEY] = record
         return
-    key = id(value)
-    try:
-        ref = _Ref(value, _forget)
-    except TypeError:
-        return
-    ref.key = key
+    ref = _Ref(value, _forget)
+    ref.key = key = id(value)
     _beside[key] = (ref, record)
 
 
