@@ -77,3 +77,11 @@ def test_a_single_layer_needs_no_layout(tmp_path: Path) -> None:
     with SummaryWriter(tmp_path) as writer:
         TensorBoardSink(writer).write(captured(0, {"a": torch.ones(2)}))
     assert board(tmp_path).Tags()["tensors"] == []
+
+
+def test_globs_of_images_stop_at_a_dot(tmp_path: Path) -> None:
+    maps = torch.ones(1, 1, 2, 2)
+    records = [record(name, maps, payload=Kept(maps)) for name in ("a.b", "a.b.c")]
+    with SummaryWriter(tmp_path) as writer:
+        TensorBoardSink(writer, report=ReportOptions(images=("a.*",))).write(captured(0, records))
+    assert board(tmp_path).Tags()["images"] == ["act_image/a.b"]

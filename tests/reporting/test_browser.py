@@ -24,7 +24,7 @@ HEAT_MAP = "{_target_: tl_integrations.options.ReportOptions, heat_map: true, im
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's run, shorter."""
     folder = tmp_path_factory.mktemp("run")
-    options = ["model=conv", "epochs=3", "callbacks.trace.schedule=8", f"callbacks.trace.report={HEAT_MAP}"]
+    options = ["model=conv", "epochs=1", "callbacks.trace.schedule=8", f"callbacks.trace.report={HEAT_MAP}"]
     command = [sys.executable, str(DEMO), *options, f"hydra.run.dir={folder}"]
     subprocess.run(command, check=True, capture_output=True, timeout=200)
     return folder / "tensorboard"

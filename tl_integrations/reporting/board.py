@@ -2,9 +2,9 @@
 
 import warnings
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
+from tl_integrations.capture.selectors import glob_regex
 from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.featuremaps import feature_maps
@@ -145,7 +145,7 @@ class Board:
 
     def _write_images(self, captured: CapturedStep) -> None:
         for layer, record in layers(captured):
-            wanted = any(fnmatchcase(layer_name(record), pattern) for pattern in self._report.images)
+            wanted = any(glob_regex(glob).fullmatch(layer_name(record)) for glob in self._report.images)
             if wanted and record.payload is not None:
                 image = feature_maps(record.payload.read())
                 if image is not None:
