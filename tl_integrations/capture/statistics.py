@@ -112,6 +112,8 @@ class Summariser:
                 near = near_names(name, NAMES)
                 raise SelectorError(f"No statistic is named {name!r}. {near}Known: {', '.join(NAMES)}.")
         check_bins(options.histogram_bins)
+        if not options.statistics and not options.histogram_bins:
+            raise SelectorError("Nothing to measure: name a statistic, or give a number of bins.")
         self.names = options.statistics
         self.bins = options.histogram_bins
 
@@ -121,14 +123,11 @@ class Summariser:
             return None
         with torch.no_grad():
             values = as_measurable(tensor)
-            found = self._numbers(values)
-            if self.bins:
-                found = torch.cat([found, self._counts(values)])
-            return Measured(found, self.names, self.bins)
+            parts = [self._numbers(values)] if self.names else []
+            parts += [self._counts(values)] if self.bins else []
+            return Measured(parts[0] if len(parts) == 1 else torch.cat(parts), self.names, self.bins)
 
     def _numbers(self, values: Tensor) -> Tensor:
-        if not self.names:
-            return values.new_empty(0, dtype=torch.float64)
         if values.numel() == 0:
             nothing = [0.0 if name.endswith("_fraction") else math.nan for name in self.names]
             return torch.tensor(nothing, dtype=torch.float64, device=values.device)
@@ -155,7 +154,7 @@ def _read(measured: Measured, numbers: list[float]) -> Numbers:
     low, high, total, squares, *counts = numbers[len(measured.names) :]
     histogram = Histogram(
         edges=edges(measured.bins),
-        counts=tuple(int(count) for count in counts),
+        counts=tuple(map(int, counts)),
         minimum=low,
         maximum=high,
         total=total,
