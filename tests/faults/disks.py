@@ -19,11 +19,11 @@ CHANGING = frozenset({"open", "write", "truncate", "fsync", "rename", "unlink", 
 class CountingDisk(Disk):
     """Counts the calls that matter."""
 
-    def __init__(self, names: frozenset[str] = CHANGING) -> None:
-        self.names, self.calls = names, 0
+    def __init__(self, watched: frozenset[str] = CHANGING) -> None:
+        self.watched, self.calls = watched, 0
 
     def call(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if name in self.names:
+        if name in self.watched:
             self.calls += 1
             return self.at(self.calls, name, function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -35,8 +35,8 @@ class CountingDisk(Disk):
 class FailingDisk(CountingDisk):
     """Raises an error at the k-th call, once; `"short"` writes only a part there."""
 
-    def __init__(self, k: int, error: int | str, names: frozenset[str] = CHANGING) -> None:
-        super().__init__(names)
+    def __init__(self, k: int, error: int | str, watched: frozenset[str] = CHANGING) -> None:
+        super().__init__(watched)
         self.k, self.error = k, error
         self.hit = ""
 

@@ -116,7 +116,11 @@ class Appender:
         self._growing = self._begin_shard()
         self._fd = folder.open(INDEX, os.O_RDWR | os.O_CREAT)
         self._hash = xxh3_128()
-        self._hash_what_is_there()
+        try:
+            self._hash_what_is_there()
+        except BaseException:
+            self.close()
+            raise
 
     def commit(self, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]) -> None:
         """Write one captured step.

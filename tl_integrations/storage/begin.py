@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tl_integrations.capture.protocols import SinkContext
+from tl_integrations.errors import BundleBusyError
 from tl_integrations.storage.appender import Appender, Position
 from tl_integrations.storage.continuing import reopen
 from tl_integrations.storage.filesystem import Disk, Folder, io_errors, sync_folder
@@ -18,6 +19,7 @@ from tl_integrations.storage.tensors import DTYPE_NAMES
 from tl_integrations.storage.tlspec import (
     CONFIG,
     FORMAT,
+    LOCK,
     OPEN_MANIFEST,
     VERSION,
     Plain,
@@ -60,9 +62,9 @@ def _create(path: Path, options: WriteOptions, about: Plain, config: bytes | Non
     # An empty folder may be a rank's, left by a writer that died before its first file.
     if not (path.is_dir() and not any(path.iterdir())):
         make_folders(path, disk)
-    folder = Folder(path, disk)
-    lock = None
+    lock = folder = appender = None
     try:
+        folder = Folder(path, disk)
         with io_errors("begin", path):
             lock = Lock(folder)
             if config is not None:
@@ -72,14 +74,26 @@ def _create(path: Path, options: WriteOptions, about: Plain, config: bytes | Non
             if options.durability == "power":
                 folder.sync()
                 sync_folder(path.parent, disk)
-    except BaseException:
-        folder.close()
-        if lock is not None:
-            lock.forget()
-            with suppress(Exception):
-                remove_bundle(path, disk)
+    except BaseException as error:
+        if appender is not None:
+            appender.close()
+        _clear(path, folder, lock, disk, ours=not isinstance(error, BundleBusyError))
         raise
     return Begun(folder=folder, lock=lock, appender=appender)
+
+
+def _clear(path: Path, folder: Folder | None, lock: Lock | None, disk: Disk, *, ours: bool) -> None:
+    """Remove what a bundle that could not begin left behind; one that another writer took stays."""
+    with suppress(Exception):
+        if lock is not None:
+            lock.forget()
+            remove_bundle(path, disk)
+        elif folder is not None and ours:
+            folder.unlink(LOCK)
+    if folder is not None:
+        folder.close()
+    with suppress(OSError):
+        disk.remove_folder(str(path))
 
 
 def _continue(

@@ -220,10 +220,10 @@ def _check(kind: str, content: Plain, where: str) -> None:
         _whole(content, name, where)
     if "shard" in content or kind == "grad":
         for name in ("shard", "offset", "nbytes"):
-            _whole(content, name, where)
+            _whole(content, name, where, least=1 if name == "shard" else 0)
         _digest_text(content, where)
     if kind == "grad":
-        read_site(content, where)
+        read_site(content, where, bare=True)
         if read_number(content.get("loss_scale")) is None:
             raise BundleCorruptError(f"{where} has the loss scale {str(content.get('loss_scale'))[:40]!r}.")
         _whole(content, "accumulate", where)
@@ -242,9 +242,9 @@ def _check(kind: str, content: Plain, where: str) -> None:
         read_histogram(content["histogram"], where)
 
 
-def _whole(content: Plain, name: str, where: str) -> int:
+def _whole(content: Plain, name: str, where: str, least: int = 0) -> int:
     value = content.get(name)
-    if type(value) is not int or not 0 <= value < 1 << 62:
+    if type(value) is not int or not least <= value < 1 << 62:
         raise BundleCorruptError(f"{where} has {name} {str(value)[:40]!r}.")
     return value
 

@@ -29,7 +29,7 @@ class WriteOptions:
     on_full: Literal["block", "drop_newest"] = "block"
     """When the queue is full: wait for the disk, or leave out the step and count it."""
     max_pending_bytes: int = 256 << 20
-    """Bytes that may wait for the disk; one step that is larger goes alone."""
+    """Bytes of tensors that may wait for the disk, in 1,024 steps at most; one larger step goes alone."""
     shard_bytes: int = 256 << 20
     """A shard ends when it holds this much."""
     max_bytes: int | None = None

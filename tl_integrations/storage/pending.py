@@ -19,6 +19,8 @@ from tl_integrations.storage.provenance import Identity
 
 EXIT_SECONDS = 10.0
 """How long the interpreter's exit, or the end of a forgotten sink, waits for the disk."""
+MOST_WAITING = 1024
+"""Steps that may wait whatever their bytes: records without tensors weigh something too."""
 
 Pair = tuple[Tensor | None, Tensor | None]
 
@@ -84,8 +86,11 @@ class Pending:
             raise error
 
     def _fits(self, step: Waiting) -> bool:
-        nothing_waits = self.pending_bytes == 0 and not self.busy
-        return nothing_waits or self.pending_bytes + step.nbytes <= self.options.max_pending_bytes
+        if not self.waiting and not self.busy:
+            return True
+        if len(self.waiting) >= MOST_WAITING:
+            return False
+        return self.pending_bytes + step.nbytes <= self.options.max_pending_bytes
 
     def _work(self) -> None:
         while True:

@@ -5,7 +5,7 @@ dtype, ...). Both repeat from step to step, so they are encoded once and kept by
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields
 from math import isfinite
 from operator import attrgetter
@@ -148,7 +148,8 @@ def step_number(step: int | None) -> int:
 
 def read_moment(plain: Any, where: str) -> Plain:
     """Arguments of `Moment` besides `step`."""
-    return _read(plain, {name: check for name, (check, _) in _MOMENT.items()}, {}, where)
+    checks = {name: check for name, (check, _) in _MOMENT.items()}
+    return _read(plain, checks, {}, {name for name, (_, always) in _MOMENT.items() if always}, where)
 
 
 def split_line(content: Plain) -> tuple[str, str]:
@@ -158,13 +159,16 @@ def split_line(content: Plain) -> tuple[str, str]:
     return dump(moment)[1:-1], dump(site)[1:-1]
 
 
-def read_site(plain: Any, where: str) -> Plain:
+def read_site(plain: Any, where: str, *, bare: bool = False) -> Plain:
     """Arguments of `Record` that a site holds, and `stored_dtype`, `stored_shape`, `stored_nbytes` beside.
+
+    Args:
+        bare: It is a gradient's: shape and dtype alone.
 
     Raises:
         BundleCorruptError: for a field of a wrong type, an unknown dtype or an impossible shape.
     """
-    found = _read(plain, {name: _CHECKS[name] for name in SITE}, _KEYS, where)
+    found = _read(plain, _CHECKS, _KEYS, set() if bare else _ALWAYS, where)
     if "modules" in found:
         found["modules"] = tuple(found["modules"])
     found["shape"], found["dtype"] = read_tensor_fields(plain, where)
@@ -200,7 +204,9 @@ def read_histogram(plain: Any, where: str) -> Histogram:
     return Histogram(edges=tuple(e for e in edges if e is not None), counts=tuple(counts), **kept)
 
 
-def _read(plain: Any, checks: Mapping[str, Check], keys: Mapping[str, str], where: str) -> Plain:
+def _read(
+    plain: Any, checks: Mapping[str, Check], keys: Mapping[str, str], needed: Set[str], where: str
+) -> Plain:
     if not isinstance(plain, dict):
         raise BundleCorruptError(f"{where}: a table row is {str(plain)[:80]}.")
     found = {}
@@ -210,4 +216,6 @@ def _read(plain: Any, checks: Mapping[str, Check], keys: Mapping[str, str], wher
             if not fits(plain[key]):
                 raise BundleCorruptError(f"{where}: {key} is {str(plain[key])[:80]!r}.")
             found[name] = plain[key]
+    if not found.keys() >= needed:
+        raise BundleCorruptError(f"{where} lacks {', '.join(sorted(needed - found.keys()))}.")
     return found

@@ -100,7 +100,9 @@ def _places(segment: Segment) -> Iterator[tuple[str, Place]]:
 
 def _tensors(segment: Segment) -> Iterator[tuple[str, Place]]:
     columns = segment.columns
-    sites: Mapping[int, Plain] = {c: read_site(s, segment.where) for c, s in enumerate(segment.sites)}
+    sites: Mapping[int, Plain] = {
+        c: read_site(s, segment.where, bare=True) for c, s in enumerate(segment.sites)
+    }
     for row in range(segment.size):
         if columns["nbytes"][row] >= 0:
             yield f"r{segment.first + row:09d}", _place(columns, "", row, sites[int(columns["site"][row])])
