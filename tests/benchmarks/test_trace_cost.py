@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from interleaving import assert_ratio, interleave, is_measuring
+from interleaving import assert_ratio, interleave, is_measuring, table
 from reference_models import Chain, made
 
 import tl_integrations as tl
@@ -39,7 +39,13 @@ def test_a_trace_costs_little_beside_the_forward(name: str, request: pytest.Fixt
     if not is_measuring(request):
         interleave(cases, rounds=2, warmup=0)
         return
-    assert_ratio(lambda: interleave(cases, rounds=21)["trace"].ratio, TARGETS[name])
+
+    def measured() -> float:
+        timings = interleave(cases, rounds=21)
+        print(table(f"trace {name}", timings))
+        return timings["trace"].ratio
+
+    assert_ratio(measured, TARGETS[name])
 
 
 def microseconds_per_op(ops: int, rounds: int) -> float:
@@ -50,6 +56,7 @@ def microseconds_per_op(ops: int, rounds: int) -> float:
         "trace": lambda: materialised(model, x, tl.func("relu")),
     }
     timings = interleave(cases, rounds=rounds, warmup=1)
+    print(table(f"trace chain of {ops}", timings))
     return (timings["trace"].seconds - timings["plain"].seconds) / ops * 1e6
 
 
@@ -113,4 +120,6 @@ def test_a_trace_is_many_times_faster_than_torchlens(request: pytest.FixtureRequ
     tests = Path(__file__).parents[1]
     code = BESIDE_TORCHLENS.format(paths=[str(tests), str(Path(__file__).parent)])
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(run.stdout.splitlines()[-1]) >= 15
+    ratio = json.loads(run.stdout.splitlines()[-1])
+    print(f"| trace mlp20 | torchlens by ours | | {ratio:.1f}x | |")
+    assert ratio >= 15
