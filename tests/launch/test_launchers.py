@@ -45,7 +45,7 @@ def sweep(app: Path, folder: Path, *arguments: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=290,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -76,6 +76,7 @@ def test_stored_configs_travel_to_joblib_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     "launcher",
     [
@@ -95,8 +96,7 @@ def test_a_sweep_of_four_trainings_leaves_four_bundles(launcher: str, tmp_path: 
     )
     runs = tl.load_runs(f"{tmp_path}/multirun/**/run.tlspec")
     assert [Path(path).parent.name for path in runs] == ["0", "1", "2", "3"]
-    nets = [run.config["net"] for run in runs.values()]
-    assert [(net["_target_"], net["depth"]) for net in nets] == [
+    assert [(row["net._target_"], row["net.depth"]) for row in runs.rows()] == [
         ("digits_models.mlp", 1),
         ("digits_models.mlp", 2),
         ("digits_models.conv", 1),
