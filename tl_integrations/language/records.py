@@ -76,7 +76,7 @@ def keeping(value: object) -> int:
 
 
 def _how_to_keep(kind: type) -> int:
-    if issubclass(kind, _SCALARS) or kind.__weakrefoffset__ == 0:  # type: ignore[attr-defined]
+    if issubclass(kind, _SCALARS) or kind.__weakrefoffset__ == 0:
         return _FUNCTION if kind is types.FunctionType else NEVER
     if kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType):
         return _FUNCTION
@@ -100,7 +100,10 @@ def attach(value: Any, record: Record, how: int) -> None:
 
 def record_of(value: Any) -> Record | None:
     """The record of a live object, or None."""
-    if is_module(value):
+    how = keeping(value)
+    if how == MODULE:
         return value.__dict__.get(KEY)  # type: ignore[no-any-return]
+    if how == NEVER:
+        return None
     entry = _beside.get(id(value))
     return entry[1] if entry is not None and entry[0]() is value else None
