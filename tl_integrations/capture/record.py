@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from tl_integrations.capture.events import Event
 from tl_integrations.capture.protocols import SinkFactory
-from tl_integrations.capture.recorder import OnForwardError, OnPredicateError, Recorder, Save
+from tl_integrations.capture.recorder import Recorder
 from tl_integrations.capture.recording import Recording
+from tl_integrations.capture.settings import OnForwardError, OnPredicateError, Save
 from tl_integrations.options import CaptureOptions, CaptureSpec, SummaryOptions
 
 
@@ -88,24 +89,6 @@ def record(
         input_args: A tuple or list of positional arguments, or the only one. A single argument that is itself
             a tuple or list is written `((a, b),)`.
         input_kwargs: Keyword arguments.
-        save: What to keep: a selector, its text, a list of texts, or a function of an `Event`.
-        storage: Where records go beyond memory, such as `tl.to_disk(path)`.
-        graph: Log every op, so that labels are known and `to_trace()` works.
-        keep: "alias" copies a tensor only when something is about to write to it; "clone" at once.
-        capture: Source context and look-back.
-        summaries: Statistics and histograms to compute of each kept tensor.
-        gradients: Keep what a later backward delivers to kept tensors; also `recording.backward(loss)`.
-        save_grads: The same for some of them: what a selector takes.
-        default_op: What holds where a predicate returns None; with `save=None` the whole selector.
-        include_source_events: Also offer the model's inputs and buffers.
-        halt: Ends the forward where this function of an `Event` returns True.
-        activation_transform: Applied to each kept copy.
-        backward_ready: Keep floating tensors on the autograd graph.
-        random_seed: Seed for this forward; the caller's RNG state is put back after it.
-        on_forward_error: "raise", "attach_partial" or "return_partial".
-        on_predicate_error: "fail_fast", "accumulate", or "auto".
-        max_predicate_failures: How many failures an error lists.
-        intervene: Refused: a capture never changes what a model computes.
         return_output: Return the model's output as well.
     Returns: The recording, or with `return_output=True` the recording and the output.
     """

@@ -1,35 +1,37 @@
 """A recorder: watches forwards of one model, keeps what its selector takes, hands it on."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from tl_integrations.capture.calling import call_form, check_watchable, explain_call
 from tl_integrations.capture.emptiness import nothing_kept
+from tl_integrations.capture.error_ledger import ErrorLedger
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.failure import Failure, failure_of
 from tl_integrations.capture.halting import HaltSignal
-from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.outbox import Outbox
 from tl_integrations.capture.passes import Pass, PassGraphs, PassTable, SentPass, captured_step
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
 from tl_integrations.capture.recording import Recording
-from tl_integrations.capture.run import Keeping, Run
-from tl_integrations.capture.selector import Always, Selector
-from tl_integrations.capture.selector_text import as_selector
-from tl_integrations.capture.statistics import Summariser
+from tl_integrations.capture.run import Run
+from tl_integrations.capture.settings import (
+    OnForwardError,
+    OnPredicateError,
+    Save,
+    check_choice,
+    keeping_of,
+    outcome_of,
+    selector_of,
+    with_seed,
+)
 from tl_integrations.capture.watching import Watcher
-from tl_integrations.errors import OptionError, PredicateError, RecorderStateError, SelectorError
+from tl_integrations.errors import OptionError, RecorderStateError
 from tl_integrations.options import CaptureOptions, CaptureSpec, SummaryOptions
-
-Save = Selector | str | Sequence[str] | Callable[[Event], bool | CaptureSpec | None]
-OnForwardError = Literal["raise", "attach_partial", "return_partial"]
-OnPredicateError = Literal["auto", "accumulate", "fail_fast"]
 
 
 class Recorder:
@@ -94,30 +96,31 @@ class Recorder:
         tree = check_watchable(model)
         if intervene is not None:
             raise OptionError("intervene= is out of scope: a capture watches a model and never changes it.")
-        _check_choice("keep", keep, ("alias", "clone"))
-        _check_choice("on_forward_error", on_forward_error, ("raise", "attach_partial", "return_partial"))
-        _check_choice("on_predicate_error", on_predicate_error, ("auto", "accumulate", "fail_fast"))
+        check_choice("keep", keep, ("alias", "clone"))
+        check_choice("on_forward_error", on_forward_error, ("raise", "attach_partial", "return_partial"))
+        check_choice("on_predicate_error", on_predicate_error, ("auto", "accumulate", "fail_fast"))
         self.model = model
         self._on_forward_error = on_forward_error
-        self._fails_fast = on_predicate_error == "fail_fast" or (
+        fails_fast = on_predicate_error == "fail_fast" or (
             on_predicate_error == "auto" and storage is not None
         )
-        self._max_failures = max_predicate_failures
         self._random_seed = random_seed
-        keeping = Keeping(
+        keeping = keeping_of(
+            tree,
             payloads=payloads,
-            aliases=keep == "alias",
-            gradients=gradients or bool(save_grads),
-            gradients_of=_gradient_selector(save_grads, tree),
-            summariser=Summariser(summaries) if summaries.statistics or summaries.histogram_bins else None,
-            default=default_op,
-            plain=_plain_spec(default_op, backward_ready, capture),
+            keep=keep,
+            gradients=gradients,
+            save_grads=save_grads,
+            summaries=summaries,
+            default_op=default_op,
+            backward_ready=backward_ready,
+            capture=capture,
             transform=activation_transform,
         )
         self._watcher = Watcher(
             model,
             tree,
-            _selector(save, default_op),
+            selector_of(save, default_op),
             keeping,
             graph=graph,
             options=capture,
@@ -127,8 +130,7 @@ class Recorder:
         self._outbox = Outbox(storage, repr(self._watcher.selector)) if storage is not None else None
         self._passes: list[Pass] = []
         self._sent: list[SentPass] = []
-        self._errors: list[Exception] = []
-        self._error_count = 0
+        self._ledger = ErrorLedger(fails_fast, max_predicate_failures, repr(self._watcher.selector))
         self._run: Run | None = None
         self._run_count = 0
         self._outcome = Outcome()
@@ -167,7 +169,7 @@ class Recorder:
             self._run = None
         ended = self._end(run, out, own_all=False)
         self._output = (out,)
-        self._raise_errors()
+        self._ledger.raise_all()
         if not run.halted:
             ended.check_final_labels()
         return out
@@ -216,14 +218,15 @@ class Recorder:
         passes, self._passes = self._passes, []
         text, self._empty = self._empty, None
         step = captured_step(passes, loss_scale=loss_scale, accumulate=accumulate)
-        self._raise_errors()
+        self._ledger.raise_all()
         if text is not None:
             warnings.warn(text, stacklevel=2)
         return step
 
     def discard(self) -> None:
         """Forget what is pending; never raises."""
-        passes, self._passes, self._errors, self._error_count = self._passes, [], [], 0
+        passes, self._passes = self._passes, []
+        self._ledger.clear()
         for one in passes:
             one.close()
 
@@ -264,14 +267,14 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._outcome.status == "complete":
-            self._outcome = _outcome_of(error)
+            self._outcome = outcome_of(error)
         self.close()
 
     def _begin(self, moment: Moment) -> Run:
         self._check_ready()
         self._send()
         self._run_count += 1
-        self._run = self._watcher.begin(moment, self._run_count, self._note)
+        self._run = self._watcher.begin(moment, self._run_count, self._ledger.note)
         return self._run
 
     def _check_ready(self) -> None:
@@ -288,7 +291,7 @@ class Recorder:
             )
 
     def _seeded(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._random_seed is None else _with_seed(self._random_seed)
+        return nullcontext() if self._random_seed is None else with_seed(self._random_seed)
 
     def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
         ended = self._watcher.end(run, out, own_all=own_all)
@@ -300,7 +303,7 @@ class Recorder:
 
     def _why_empty(self, run: Run) -> str | None:
         """What to warn of when a run kept nothing of what was named; once per recorder."""
-        if self._warned_empty or run.halted or self._errors:
+        if self._warned_empty or run.halted or self._ledger.errors:
             return None
         text = nothing_kept(self._watcher.bound, run)
         self._warned_empty = text is not None
@@ -318,7 +321,7 @@ class Recorder:
 
     def _failed(self, run: Run, error: BaseException) -> None:
         """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""
-        self._outcome = _outcome_of(error)
+        self._outcome = outcome_of(error)
         ended = self._end(run, None, own_all=True, warn=False)
         if self._on_forward_error != "raise":
             self._state = "failed"
@@ -329,28 +332,6 @@ class Recorder:
             error.partial_recording = self.recording  # type: ignore[attr-defined]
             raise error
 
-    def _note(self, error: Exception) -> None:
-        """Deal with an error of a predicate or of the capture itself."""
-        if self._fails_fast:
-            error.add_note(f"Raised while capturing with save={self._watcher.selector!r}.")
-            raise error
-        self._error_count += 1
-        if len(self._errors) < self._max_failures:
-            self._errors.append(error)
-
-    def _raise_errors(self) -> None:
-        if not self._errors:
-            return
-        errors, count = self._errors, self._error_count
-        self._errors, self._error_count = [], 0
-        first = errors[0]
-        raised = PredicateError(
-            f"{count} event{'s' if count > 1 else ''} could not be captured with "
-            f"save={self._watcher.selector!r}; the first: {type(first).__name__}: {first}"
-        )
-        raised.failures, raised.total_count = tuple(errors), count
-        raise raised from first
-
     def _send(self) -> None:
         """Write what is pending to the storage."""
         if self._outbox is None or not self._passes:
@@ -358,54 +339,3 @@ class Recorder:
         passes, self._passes = self._passes, []
         self._outbox.write(captured_step(passes))
         self._sent += [SentPass(one) for one in passes]
-
-
-def _selector(save: Save | None, default_op: bool | CaptureSpec) -> Selector:
-    if save is not None:
-        return as_selector(save)
-    if not default_op:
-        raise SelectorError(
-            "Nothing would be captured: save=None and default_op=False. Give save=tl.func('relu') or another "
-            "selector, or default_op=True for every op."
-        )
-    return Always()
-
-
-def _gradient_selector(save_grads: bool | Save | None, tree: ModuleTree) -> Selector | None:
-    if save_grads is None or isinstance(save_grads, bool):
-        return None
-    return as_selector(save_grads).bind(tree)
-
-
-def _outcome_of(error: BaseException) -> Outcome:
-    if isinstance(error, Exception):
-        return Outcome(status="failed", reason=repr(error))
-    return Outcome(status="interrupted", reason=repr(error))
-
-
-def _plain_spec(
-    default_op: bool | CaptureSpec, backward_ready: bool, capture: CaptureOptions
-) -> CaptureSpec | None:
-    """How a tensor is kept that is taken without a CaptureSpec of its own."""
-    connected = backward_ready or capture.lookback_payload_policy == "grad_connected"
-    if not isinstance(default_op, CaptureSpec):
-        return CaptureSpec(keep_grad=True) if connected else None
-    if connected and not default_op.keep_grad:
-        raise OptionError(
-            "backward_ready=True keeps tensors on the autograd graph, and default_op has keep_grad=False. "
-            "Leave one of them out."
-        )
-    return default_op
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(f"{name}={value!r} is none of {', '.join(map(repr, choices))}.")
-
-
-@contextmanager
-def _with_seed(seed: int) -> Iterator[None]:
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tl_integrations.capture.globs import Glob
 from tl_integrations.capture.labels import FINAL_LABEL, SHORT_LABEL
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.selector import Not, Or, Selector
 from tl_integrations.capture.selectors import (
-    Glob,
     Label,
     ModuleIo,
     called,

@@ -10,9 +10,10 @@ from tl_integrations.capture.events import Event
 from tl_integrations.capture.graph import Trace, build
 from tl_integrations.capture.outbox import Outbox
 from tl_integrations.capture.protocols import SinkFactory
-from tl_integrations.capture.recorder import Recorder, Save
+from tl_integrations.capture.recorder import Recorder
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.selector import Selector
+from tl_integrations.capture.settings import Save
 from tl_integrations.errors import PredicateError, TraceCaptureError
 from tl_integrations.options import CaptureOptions, LookbackPayloadPolicy
 
