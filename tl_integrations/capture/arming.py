@@ -42,7 +42,7 @@ class Arming:
         self._wrappers: list[ForwardWrapper] = []
         for node in plan.stacked:
             module = node.ref()
-            if module is None or not _has_forward(module):
+            if module is None or not node.has_forward:
                 continue
             chosen = ScopeWrapper if node.index in in_scope else kind
             self._wrappers.append(chosen(module, node.index))
@@ -147,11 +147,6 @@ def _take_off_stack(mode: TorchFunctionMode) -> None:
         above.append(top)
     for other in reversed(above):
         torch._C._push_on_torch_function_stack(other)
-
-
-def _has_forward(module: torch.nn.Module) -> bool:
-    scripted = isinstance(module, torch.jit.ScriptModule)
-    return not scripted and type(module).forward is not torch.nn.Module.forward
 
 
 def _quiet_wrappers(tree: ModuleTree) -> list[ForwardWrapper]:

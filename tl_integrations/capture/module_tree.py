@@ -56,6 +56,9 @@ class Node:
     scripted: bool = False
     """It runs inside TorchScript: no hook can stand on it, nothing inside can be seen."""
 
+    has_forward: bool = False
+    """It has a forward of its own that a wrapper may stand in for."""
+
     @property
     def address(self) -> str:
         return self.addresses[0]
@@ -105,6 +108,7 @@ class ModuleTree:
             self.nodes.append(node)
             self.has_fused |= isinstance(module, FUSED)
             node.scripted = isinstance(module, torch.jit.ScriptModule)
+            node.has_forward = not node.scripted and type(module).forward is not nn.Module.forward
             if node.scripted:
                 self.scripted.append(address)
         node.addresses.append(address)

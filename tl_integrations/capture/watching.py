@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tl_integrations.capture.arming import Arming
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.decision_table import DecisionTable, table_for
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.function_source import sparse_handler
+from tl_integrations.capture.graph_building import named_tensors
 from tl_integrations.capture.graph_source import arguments_by_name, graph_handler
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
@@ -159,16 +160,8 @@ class Watcher:
         run.on_error, run.halt = _raise, None
         if run.raw is not None:
             run.raw.add_outputs(out)
-            run.raw.name_sources(self._named_tensors)
+            run.raw.name_sources(lambda: named_tensors(self.tree))
         return Pass(run, forced_eager=self.tree.compiled, late=self.bound if self.late else None)
-
-    def _named_tensors(self) -> dict[int, tuple[str, str, Tensor]]:
-        root = self.tree.nodes[0].ref()
-        if root is None:
-            return {}
-        found = {id(t): ("buffer", name, t) for name, t in root.named_buffers()}
-        found.update({id(p): ("parameter", name, p) for name, p in root.named_parameters()})
-        return found
 
     def _warn_of_scripts(self) -> None:
         if self.tree.scripted and self.plan.functions and "scripted" not in self._warned:
