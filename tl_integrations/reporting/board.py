@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Sequence
 
-from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.capture.globs import glob_regex
+from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.featuremaps import feature_maps
