@@ -168,7 +168,7 @@ def _read(
         step, label, tensor = found
         assert step in steps
         if forged and (step, label) not in truth:
-            # Whoever can seal a line again may name a record as they like; its bytes stay its own.
+            # A line sealed anew, or an index of another bundle, may name what it likes; bytes stay checked.
             continue
         wanted = truth[step, label]
         assert (wanted is None) == (tensor is None), (step, label)
@@ -193,11 +193,11 @@ def _put(path: Path, files: Files) -> None:
 
 
 def _mutate(files: Files, chance: random.Random, sources: list[Files]) -> tuple[Files, bool]:
-    """The files changed in one to four ways, and whether a check was forged among them."""
+    """The files changed in one to four ways, and whether it could be another bundle's records."""
     chosen = [chance.choice(_MUTATIONS) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
     for mutation in chosen:
         mutation(files, chance, sources)
-    return files, _edit_json in chosen
+    return files, _edit_json in chosen or _swap in chosen
 
 
 def _any(files: Files, chance: random.Random) -> str:

@@ -194,6 +194,8 @@ class Appender:
             if gradient is not None and record.gradient is not None:
                 nbytes += self._growing.add_gradient(number, record.gradient, gradient)
                 position.counts.gradients += 1
+        # The step's tensors may be changed or reused as soon as this commit returns.
+        self._growing.shard.flush()
         graph = captured.graph
         if graph is not None and graph.graph_id not in position.graphs:
             self._growing.add_graph(graph)
@@ -263,6 +265,7 @@ class Appender:
         """Append the lines; with durability "power" only after all that they speak of is durable."""
         growing, content = self._growing, b"".join(self._growing.lines)
         power = self.options.durability == "power"
+        growing.shard.flush()
         if power:
             growing.shard.sync()
             if growing.shard.opened and self._named_shard != growing.shard.number:
@@ -270,11 +273,11 @@ class Appender:
                 self._named_shard = growing.shard.number
         try:
             self.folder.disk.write(self._fd, [content])
+            if power:
+                self.folder.disk.sync(self._fd)
         except OSError:
             self._cut_index()
             raise
-        if power:
-            self.folder.disk.sync(self._fd)
         self._hash.update(content)
         self.position.index_nbytes += len(content)
         growing.lines.clear()

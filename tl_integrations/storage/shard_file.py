@@ -47,6 +47,7 @@ class ShardFile:
         """Bytes of data so far, fillers included."""
         self._folder, self._id = folder, bundle_id
         self._fd = -1
+        self._buffers: list[bytes | memoryview] = []
         self._entries: list[str] = []
         self._digests: list[bytes] = []
         self._header_bytes = _METADATA_BYTES
@@ -66,18 +67,29 @@ class ShardFile:
         return self._finished is None and self._header_bytes + _ENTRY_BYTES + 20 * dimensions < HEADER_ROOM
 
     def append(self, name: str, tensor: Tensor) -> Written:
-        """Write a plain CPU tensor's elements."""
+        """Take a plain CPU tensor's elements; `flush` writes them."""
         content = to_bytes(tensor)
         gap = -self.nbytes % ALIGNMENT
-        self._write([_ZEROS[:gap], content] if gap else [content])
         if gap:
+            self._buffers.append(_ZEROS[:gap])
             self._add(f"p{self._fillers:08d}", "U8", [gap], gap, xxh3_128_digest(_ZEROS[:gap]))
             self._fillers += 1
+        self._buffers.append(content)
         digest = xxh3_128_digest(content)
         offset = self.nbytes
-        dtype, shape = tensor.dtype, [int(size) for size in tensor.shape]
+        dtype, shape = tensor.dtype, list(tensor.shape)
         self._add(name, CARRIERS[dtype].code, carrier_shape(dtype, shape), len(content), digest)
         return Written(shard=self.number, offset=offset, nbytes=len(content), digest=digest)
+
+    def flush(self) -> None:
+        """Write what was appended, many tensors in one call; the tensors are not needed after that."""
+        if not self._buffers:
+            return
+        if not self.opened:
+            self._fd = self._folder.open(f"{self.name}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self._folder.disk.seek(self._fd, HEADER_ROOM)
+        self._folder.disk.write(self._fd, self._buffers)
+        self._buffers.clear()
 
     def mark(self) -> tuple[int, int, int, int]:
         """A place to come back to with `restore`."""
@@ -85,6 +97,7 @@ class ShardFile:
 
     def restore(self, mark: tuple[int, int, int, int] | None) -> None:
         """Forget what came after the mark, or everything, in the file too; a finished file stays as it is."""
+        self._buffers.clear()
         if self._finished is not None:
             return
         self.nbytes, entries, self._header_bytes, self._fillers = mark or (0, 0, _METADATA_BYTES, 0)
@@ -134,12 +147,6 @@ class ShardFile:
         if fd >= 0:
             with suppress(OSError):
                 self._folder.disk.close(fd)
-
-    def _write(self, buffers: list[bytes | memoryview]) -> None:
-        if not self.opened:
-            self._fd = self._folder.open(f"{self.name}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            self._folder.disk.seek(self._fd, HEADER_ROOM)
-        self._folder.disk.write(self._fd, buffers)
 
     def _add(self, name: str, code: str, shape: list[int], nbytes: int, digest: bytes) -> None:
         entry = header_entry(name, code, shape, self.nbytes, self.nbytes + nbytes)

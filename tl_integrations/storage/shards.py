@@ -40,7 +40,7 @@ class Place:
 
 def header_entry(name: str, code: str, shape: list[int], start: int, stop: int) -> str:
     """One tensor's part of a header's text."""
-    sizes = ",".join(map(str, shape))
+    sizes = ",".join([str(size) for size in shape])
     return f'"{name}":{{"dtype":"{code}","shape":[{sizes}],"data_offsets":[{start},{stop}]}}'
 
 
