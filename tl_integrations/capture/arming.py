@@ -81,9 +81,10 @@ class Arming:
             yield
 
     def _give(self, run: Run) -> None:
-        for wrapper in self._wrappers:
-            if run.raw is not None and isinstance(wrapper, LoggingWrapper):
-                wrapper.raw_log = run.raw
+        if run.raw is not None:
+            for wrapper in self._wrappers:
+                if isinstance(wrapper, LoggingWrapper):
+                    wrapper.raw_log = run.raw
         for wrapper, tap in self._fused:
             wrapper.run, wrapper.tap = run, tap
 

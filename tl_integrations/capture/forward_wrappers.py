@@ -31,10 +31,11 @@ class ForwardWrapper:
     A call from another thread than the watching one, or while watching is paused, goes straight through.
     """
 
-    __slots__ = ("attribute", "forward", "index", "log", "module", "previous")
+    __slots__ = ("attribute", "attributes", "forward", "index", "log", "module", "previous")
 
     def __init__(self, module: nn.Module, index: int, attribute: str = "forward") -> None:
         self.module = module
+        self.attributes = vars(module)
         self.index = index
         self.attribute = attribute
         self.log: CallLog = None  # type: ignore[assignment]
@@ -95,25 +96,25 @@ def install(wrappers: Sequence[ForwardWrapper], log: CallLog) -> None:
     with _LOCK:
         for wrapper in wrappers:
             wrapper.log = log
-            attributes = wrapper.module.__dict__
-            previous = attributes.get(wrapper.attribute, _NOTHING)
-            if previous is not wrapper.previous:
-                _chain(wrapper, previous)
-            attributes[wrapper.attribute] = wrapper
+            attributes, name = wrapper.attributes, wrapper.attribute
+            # The usual case first, since a thousand modules are armed in a row: nothing stands there.
+            if name in attributes or wrapper.previous is not _NOTHING:
+                _chain(wrapper, attributes.get(name, _NOTHING))
+            attributes[name] = wrapper
 
 
 def remove(wrappers: Sequence[ForwardWrapper]) -> None:
     """Take wrappers away and put back what stood there; other captures' wrappers above stay in place."""
     with _LOCK:
         for wrapper in wrappers:
-            attributes = wrapper.module.__dict__
-            standing = attributes.get(wrapper.attribute, _NOTHING)
+            attributes, name = wrapper.attributes, wrapper.attribute
+            standing = attributes.get(name, _NOTHING)
             if standing is not wrapper:
                 _unlink(standing, wrapper)
             elif wrapper.previous is _NOTHING:
-                del attributes[wrapper.attribute]
+                del attributes[name]
             else:
-                attributes[wrapper.attribute] = wrapper.previous
+                attributes[name] = wrapper.previous
 
 
 def _chain(wrapper: ForwardWrapper, previous: Any) -> None:

@@ -118,7 +118,11 @@ class ModuleTree:
         """Whether the model still has exactly these modules."""
         for ref, child_ids in self._layout:
             module = ref()
-            if module is None or [*map(id, module._modules.values())] != child_ids:
+            if module is None:
+                return False
+            children = module._modules
+            # Most modules have no children; they are told apart without making a list.
+            if (children or child_ids) and [*map(id, children.values())] != child_ids:
                 return False
         return True
 
