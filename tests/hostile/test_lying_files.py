@@ -62,6 +62,20 @@ def test_a_lie_in_a_line_costs_its_record_and_no_other(tmp_path: Path, changes: 
                 assert torch.equal(found.at(number)[label].out, tensor)
 
 
+@pytest.mark.parametrize(
+    "key", ["step", "stage", "commit", "record", "run", "label", "shape", "dtype", "sum", "shard"]
+)
+def test_a_line_that_lacks_a_key_costs_its_record_alone(tmp_path: Path, key: str) -> None:
+    path = bundle(tmp_path / "run.tlspec")
+    lines = (path / "index.jsonl").read_bytes().splitlines(keepends=True)
+    content = read_line(lines[5].rstrip(b"\n"), "it")
+    del content[key]
+    lines[5] = line(content)
+    (path / "index.jsonl").write_bytes(b"".join(lines))
+    found = recover(path)
+    assert found.recovery.lost == 1 and len(found) == 8
+
+
 @pytest.mark.parametrize("record_number", [0, 7, 1 << 61])
 def test_record_numbers_that_jump_confuse_nothing(tmp_path: Path, record_number: int) -> None:
     path = bundle(tmp_path / "run.tlspec")

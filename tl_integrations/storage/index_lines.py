@@ -218,7 +218,7 @@ def _check(kind: str, content: Plain, where: str) -> None:
     """Refuse a record's or gradient's line whose values do not fit columns."""
     for name in ("record", "commit"):
         _whole(content, name, where)
-    if "shard" in content or kind == "grad":
+    if kind == "grad" or any(name in content for name in ("shard", "offset", "nbytes", "sum")):
         for name in ("shard", "offset", "nbytes"):
             _whole(content, name, where, least=1 if name == "shard" else 0)
         _digest_text(content, where)
@@ -228,7 +228,7 @@ def _check(kind: str, content: Plain, where: str) -> None:
             raise BundleCorruptError(f"{where} has the loss scale {str(content.get('loss_scale'))[:40]!r}.")
         _whole(content, "accumulate", where)
         return
-    step = content.get("step", 0)
+    step = content.get("step", -1)
     if not (step is None or (type(step) is int and 0 <= step < 1 << 63)):
         raise BundleCorruptError(f"{where} has the step {str(step)[:40]!r}.")
     _whole(content, "run", where)
