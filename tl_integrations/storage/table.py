@@ -173,6 +173,7 @@ class BundleTable:
     def __init__(self, parts: Sequence[Part], kept: Sequence[np.ndarray]) -> None:
         self._parts, self._kept = list(parts), list(kept)
         self._starts = np.cumsum([0, *map(len, kept)]).tolist()
+        self._columns: dict[str, Sequence[Any]] = {}
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -185,6 +186,11 @@ class BundleTable:
 
     def column(self, name: str) -> Sequence[Any]:
         """One field of all records: a field of `Record` or of its moment, besides tensors."""
+        if name not in self._columns:
+            self._columns[name] = self._column(name)
+        return self._columns[name]
+
+    def _column(self, name: str) -> Sequence[Any]:
         if name == "step":
             return cast(Sequence[Any], self._steps)
         if name == "run_index":
