@@ -14,7 +14,7 @@ from bundles import bundle, record, values
 from tl_integrations.capture.protocols import SinkContext
 from tl_integrations.errors import BundleError
 from tl_integrations.storage import load, recover, to_disk
-from tl_integrations.storage.torchlens import write_fastlog
+from tl_integrations.storage.torchlens_writer import write_fastlog
 from tl_integrations.storage.verification import verify
 
 

@@ -20,7 +20,7 @@ from tl_integrations.errors import (
     BundleVersionError,
     UnsupportedTensorError,
 )
-from tl_integrations.storage.torchlens import write_fastlog
+from tl_integrations.storage.torchlens_writer import write_fastlog
 
 MAKE = """
 import sys, torch, torchlens

@@ -10,7 +10,7 @@ from tl_integrations.capture.events import Record
 from tl_integrations.capture.graph import Trace
 from tl_integrations.capture.protocols import CapturedStep, SinkContext
 from tl_integrations.capture.recording import Recording
-from tl_integrations.storage.torchlens import write_fastlog
+from tl_integrations.storage.torchlens_writer import write_fastlog
 from tl_integrations.storage.writer import TlspecSink
 
 Format = Literal["tlspec", "torchlens"]
