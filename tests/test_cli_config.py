@@ -224,12 +224,12 @@ def test_a_test_suite_can_assert_that_files_are_current(shop: Path) -> None:
 
 def test_exported_yaml_is_built_where_our_package_cannot_be_imported(shop: Path) -> None:
     """The builders live in a module without us; another one registers them."""
-    (shop / "plain_builders.py").write_text(
+    (shop / "undecorated_builders.py").write_text(
         "import collections\ndef net(depth=2, act=None):\n    return ('net', depth, act)\n"
     )
     (shop / "registered.py").write_text(
-        "import collections\nimport plain_builders\nfrom tl_integrations import language as L\n"
-        "L.store(lambda: L.call(plain_builders.net)(depth=3, act=collections.OrderedDict),"
+        "import collections\nimport undecorated_builders\nfrom tl_integrations import language as L\n"
+        "L.store(lambda: L.call(undecorated_builders.net)(depth=3, act=collections.OrderedDict),"
         " group='model', name='net')\n"
     )
     config(shop, "export", "registered", "--out", "conf")

@@ -104,7 +104,10 @@ class ModuleDataMonitor(Callback):
     def _hook(self, name: str) -> Callable[..., None]:
         def log(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if self._step % self._every == 0:
-                for side, values in (("in", inputs[0]), ("out", output)):
+                outputs = output if isinstance(output, tuple) else (output,)
+                for side, values in (("in", inputs[0] if inputs else None), ("out", outputs[0])):
+                    if not isinstance(values, Tensor):
+                        continue
                     self._writer.add_histogram(f"{side}/{name}", values.detach().cpu(), self._step)
 
         return log

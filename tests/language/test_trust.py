@@ -88,7 +88,10 @@ HOSTILE = hostile()
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Everything that is imported for the first time, opened, or started meanwhile."""
+    """Everything that is imported for the first time, opened, or started meanwhile, in a process that trusts
+    nothing yet: what other tests recorded here is forgotten.
+    """
+    monkeypatch.setattr(sys.modules["tl_integrations.language.trust"], "trusted", set())
     seen: list[str] = []
     on = [True]
 
