@@ -282,8 +282,8 @@ def _together(pieces: list[np.ndarray]) -> np.ndarray:
 def _kept(segment: Segment, committed: np.ndarray, rewinds: list[tuple[int, int]]) -> np.ndarray:
     # `committed` is sorted once for all segments; `isin` would sort it for each, 0.1 s for a million.
     commits = segment.columns["commit"]
-    at = np.minimum(np.searchsorted(committed, commits), max(len(committed) - 1, 0))
-    keep = committed[at] == commits if len(committed) else np.zeros(len(commits), bool)
+    places = np.minimum(np.searchsorted(committed, commits), max(len(committed) - 1, 0))
+    keep = committed[places] == commits if len(committed) else np.zeros(len(commits), bool)
     numbers = np.arange(segment.first, segment.first + segment.size)
     for at, step in rewinds:
         if segment.first < at:

@@ -146,7 +146,7 @@ def to_bytes(tensor: Tensor) -> memoryview:
     if tensor.numel() == 0:
         return memoryview(b"")
     if tensor.dtype in _OF_NUMPY:
-        return memoryview(tensor.numpy()).cast("B")
+        return tensor.numpy().data.cast("B")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
