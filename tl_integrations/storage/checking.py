@@ -9,11 +9,11 @@ import numpy as np
 from tl_integrations.errors import BundleError
 from tl_integrations.storage.filesystem import Folder
 from tl_integrations.storage.record_lines import read_tensor_fields
+from tl_integrations.storage.shard_reading import reading_shard
 from tl_integrations.storage.shard_sums import tensor_digest
 from tl_integrations.storage.shards import HEADER_ROOM, header_length
 from tl_integrations.storage.table import Part
 from tl_integrations.storage.tensors import bytes_of
-from tl_integrations.storage.tlspec import shard_name
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -57,10 +57,7 @@ def damaged_tensors(part: Part, kept: np.ndarray, done: Callable[[int], None]) -
         return []
     try:
         with Folder(part.bundle, part.disk) as folder:
-            name = shard_name(part.segment.shard)
-            if folder.size(name) is None:
-                name = f"{name}.part"
-            with folder.reading(name) as fd:
+            with reading_shard(folder, part.segment.shard) as (fd, name):
                 size, start = os.fstat(fd).st_size, HEADER_ROOM
                 if not name.endswith(".part"):
                     start = 8 + header_length(bytes(folder.disk.read(fd, 8, 0)), size, name)

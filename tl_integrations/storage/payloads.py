@@ -10,6 +10,7 @@ from xxhash import xxh3_128_digest
 
 from tl_integrations.errors import BundleCorruptError
 from tl_integrations.storage.filesystem import DISK, Disk, Folder, io_errors
+from tl_integrations.storage.shard_reading import reading_shard
 from tl_integrations.storage.shards import HEADER_ROOM, header_length
 from tl_integrations.storage.tensors import bytes_of, from_bytes
 from tl_integrations.storage.tlspec import shard_name
@@ -53,8 +54,10 @@ class StoredPayload:
 
     def _bytes(self, where: str) -> bytearray:
         with Folder(self.bundle, self.disk) as folder:
-            name = self._file(folder)
-            with folder.reading(name) as fd, io_errors("read", folder.path / name):
+            with (
+                reading_shard(folder, self.shard) as (fd, name),
+                io_errors("read", folder.path / name),
+            ):
                 size = os.fstat(fd).st_size
                 start = HEADER_ROOM
                 if not name.endswith(".part"):
@@ -69,9 +72,3 @@ class StoredPayload:
                 f"The tensor {where} is cut off: {len(content)} of {self.nbytes} bytes are there."
             )
         return content
-
-    def _file(self, folder: Folder) -> str:
-        """The shard's present name; a writer may finish it between two looks."""
-        name = shard_name(self.shard)
-        growing = f"{name}.part"
-        return growing if folder.size(name) is None and folder.size(growing) is not None else name
