@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from bundles import bundle
 from golden import make_bundles
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -108,6 +109,7 @@ def test_deep_brackets_inside_texts_are_no_nesting() -> None:
     assert parse(dump(["[" * 1000, '\\"[[' * 100]).encode(), "it") == ["[" * 1000, '\\"[[' * 100]
 
 
+@example(sys.float_info.max)
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_every_number_survives_its_text(number: float) -> None:
     back = read_number(parse(dump(number_text(number)).encode(), "it"))

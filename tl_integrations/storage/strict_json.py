@@ -8,6 +8,7 @@ overflow, text that is not UTF-8, and nesting beyond what any bundle needs.
 import json
 import math
 import re
+import sys
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -54,7 +55,7 @@ def number_text(value: float) -> float | str:
 def read_number(value: Any) -> float | None:
     """The float that `number_text` wrote; None for anything else."""
     if type(value) in (int, float):
-        return float(value) if abs(value) < 1 << 1023 else None
+        return float(value) if abs(value) <= sys.float_info.max else None
     return float(value) if value in ("nan", "inf", "-inf") else None
 
 
