@@ -1,9 +1,11 @@
-"""What TraceCallback costs a real Trainer, off schedule and on."""
+"""What TraceCallback costs a real Trainer, off schedule and on, beside two peers in the same run."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import pytest
@@ -12,76 +14,11 @@ from interleaving import is_measuring
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from training_loops import LOOPS, Conv
 
 from tl_integrations.callbacks import TraceCallback
 
-
-class Conv(LightningModule):
-    """Two rounds of convolution, BatchNorm, ReLU and pooling on 1x28x28."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.BatchNorm2d(16),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.BatchNorm2d(32),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * 49, 10),
-        )
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-class Gpt(LightningModule):
-    """Four transformer layers of width 128 over 64 tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(256, 128)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True) for _ in range(4)
-        )
-        self.head = nn.Linear(128, 256)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        x = self.embed(batch[0])
-        for block in self.blocks:
-            x = block(x)
-        loss = nn.functional.cross_entropy(self.head(x).flatten(0, 1), batch[0].flatten())
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-def conv_loader(steps: int) -> DataLoader[Any]:
-    rows = 64 * steps
-    return DataLoader(
-        TensorDataset(torch.randn(rows, 1, 28, 28), torch.randint(0, 10, (rows,))), batch_size=64
-    )
-
-
-def gpt_loader(steps: int) -> DataLoader[Any]:
-    return DataLoader(TensorDataset(torch.randint(0, 256, (8 * steps, 64))), batch_size=8)
-
-
-LOOPS: dict[str, tuple[Callable[[], LightningModule], Callable[[int], DataLoader[Any]]]] = {
-    "conv": (Conv, conv_loader),
-    "gpt": (Gpt, gpt_loader),
-}
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 class ModuleDataMonitor(Callback):
@@ -111,6 +48,27 @@ class ModuleDataMonitor(Callback):
                     self._writer.add_histogram(f"{side}/{name}", values.detach().cpu(), self._step)
 
         return log
+
+
+def layer_profiler(folder: Path) -> Callback:
+    """torchlens's own callback, which traces the model anew on each chosen batch and writes labels."""
+    lightning = pytest.importorskip("torchlens.callbacks.lightning")
+    found: Callback = lightning.LayerProfilerCallback(folder / "profile.jsonl", every_n_batches=10)
+    return found
+
+
+@contextmanager
+def torch_wrapped() -> Iterator[None]:
+    """Torch as torchlens leaves it after its first use.
+
+    Wrapped in the middle of a fit it would end the fit: `self.log` compares the `reduce_fx` it is given.
+    """
+    wrappers = pytest.importorskip("torchlens.backends.torch.wrappers")
+    wrappers.wrap_torch()
+    try:
+        yield
+    finally:
+        wrappers.unwrap_torch()
 
 
 class StepTimes(Callback):
@@ -153,40 +111,72 @@ def own_seconds_off_schedule() -> float:
     began = time.perf_counter()
     for _ in range(calls):
         callback.on_train_batch_start(trainer, module, None, 0)
+        callback.on_before_optimizer_step(trainer, module, None)  # type: ignore[arg-type]
         callback.on_train_batch_end(trainer, module, None, None, 0)
     return (time.perf_counter() - began) / calls
 
 
-def test_our_own_time_off_schedule_is_at_most_half_a_percent_of_a_step(tmp_path: Path) -> None:
-    assert own_seconds_off_schedule() <= 0.005 * seconds_per_step("conv", [], tmp_path, steps=12)
+@pytest.mark.parametrize("loop", list(LOOPS))
+def test_our_own_time_off_schedule_is_at_most_half_a_percent_of_a_step(
+    loop: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    own = min(own_seconds_off_schedule() for _ in range(3))
+    step = seconds_per_step(loop, [], tmp_path, steps=40 if is_measuring(request) else 12)
+    if is_measuring(request):
+        print(f"| {loop} | our hooks off schedule, alone | {own * 1e6:.2f} us | {own / step:.4%} of a step |")
+    assert own <= 0.005 * step
 
 
-CASES: dict[str, Callable[[], list[Callback]]] = {
-    "no callback": lambda: [],
-    "never fires": lambda: [TraceCallback(schedule="at(1000000)")],
-    "every 10, statistics": lambda: [TraceCallback(schedule=10)],
-    "every 10, statistics and 64-bin histograms": lambda: [TraceCallback(schedule=10, histograms=64)],
-    "every 10, hooks with add_histogram": lambda: [ModuleDataMonitor(10)],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way to train."""
+
+    callbacks: Callable[[Path], list[Callback]]
+    target: float | None = None
+    """What its ratio to no callback may be."""
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+CASES: dict[str, Case] = {
+    "no callback": Case(callbacks=lambda folder: []),
+    "never fires": Case(callbacks=lambda folder: [TraceCallback(schedule="at(1000000)")]),
+    "every 10, statistics": Case(callbacks=lambda folder: [TraceCallback(schedule=10)], target=1.10),
+    "every 10, statistics and 64-bin histograms": Case(
+        callbacks=lambda folder: [TraceCallback(schedule=10, histograms=64)], target=1.20
+    ),
+    "every 10, hooks with add_histogram": Case(callbacks=lambda folder: [ModuleDataMonitor(10)]),
+    "every 10, torchlens LayerProfilerCallback": Case(
+        callbacks=lambda folder: [layer_profiler(folder)], around=torch_wrapped
+    ),
 }
-TARGETS = {"every 10, statistics": 1.10, "every 10, statistics and 64-bin histograms": 1.20}
+
+
+def run_case(name: str, loop: str, folder: Path, steps: int) -> float:
+    case = CASES[name]
+    with case.around():
+        return seconds_per_step(loop, case.callbacks(folder), folder / "logs", steps)
 
 
 @pytest.mark.parametrize("loop", list(LOOPS))
 def test_a_trainer_with_the_callback_stays_within_its_ratio(
     loop: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    rounds, steps = (15, 40) if is_measuring(request) else (1, 12)
+    rounds, steps = (15, 30) if is_measuring(request) else (1, 12)
     seconds: dict[str, list[float]] = {name: [] for name in CASES}
     for round_number in range(rounds):
-        order = list(CASES) if round_number % 2 == 0 else list(reversed(CASES))
-        for name in order:
-            seconds[name].append(seconds_per_step(loop, CASES[name](), tmp_path / name, steps))
+        for name in CASES if round_number % 2 == 0 else reversed(CASES):
+            seconds[name].append(run_case(name, loop, tmp_path, steps))
     ratios = {
-        name: median(own / plain for own, plain in zip(values, seconds["no callback"], strict=True))
+        name: [own / plain for own, plain in zip(values, seconds["no callback"], strict=True)]
         for name, values in seconds.items()
     }
-    if is_measuring(request):
-        for name, ratio in ratios.items():
-            print(f"| {loop} | {name} | {median(seconds[name]) * 1e3:.2f} ms | {ratio:.3f}x |")
-        for name, target in TARGETS.items():
-            assert ratios[name] <= target * 1.1, f"{loop}, {name}: {ratios[name]:.3f}x, target {target}x"
+    if not is_measuring(request):
+        return
+    for name, found in ratios.items():
+        low, middle, high = quantiles(found, n=4)
+        print(
+            f"| {loop} | {name} | {median(seconds[name]) * 1e3:.2f} ms | {middle:.3f}x | {low:.3f}-{high:.3f} |"
+        )
+    for name, case in CASES.items():
+        ratio = median(ratios[name])
+        assert case.target is None or ratio <= case.target * 1.1, f"{loop}, {name}: {ratio:.3f}x"

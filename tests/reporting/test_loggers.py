@@ -9,6 +9,7 @@ import lightning.pytorch.loggers
 import pytest
 import pytorch_lightning.loggers
 import torch
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from tests.reporting.captures import board, captured, scalars
 from tl_integrations.options import ReportOptions
@@ -88,6 +89,35 @@ def test_tensorboard_loggers_of_both_package_names_get_scalars_and_histograms(
     assert scalars(read, "act_mean/a") == {4: 2.5} and scalars(read, "loss") == {4: 1.0}
     assert read.Tags()["histograms"] == ["act_hist/a"]
     assert len(list(tmp_path.rglob("events*"))) == 1
+
+
+def events_with_numbers(folder: Path) -> list[int]:
+    """How many numbers each event of a board holds, those without any left out."""
+    (file,) = folder.rglob("events*")
+    return [n for event in EventFileLoader(str(file)).Load() if (n := len(event.summary.value))]
+
+
+def test_the_numbers_of_a_step_are_one_event_of_a_tensorboard_logger(tmp_path: Path) -> None:
+    logger = lightning.pytorch.loggers.TensorBoardLogger(tmp_path, name="tb", version=0)
+    sink = LoggerSink(logger, report=ReportOptions(layout=False))
+    for step in (0, 1):
+        sink.write(captured(step, {f"layer.{index}": torch.randn(3) for index in range(20)}))
+    logger.finalize("success")
+    assert events_with_numbers(tmp_path) == [103, 103]
+
+
+def test_a_tensorboard_logger_with_ways_of_its_own_is_asked_to_log(tmp_path: Path) -> None:
+    calls: list[int | None] = []
+
+    class Own(lightning.pytorch.loggers.TensorBoardLogger):
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            calls.append(step)
+
+    LoggerSink(Own(tmp_path / "own")).write(captured(3, {"a": torch.ones(2)}))
+    prefixed = lightning.pytorch.loggers.TensorBoardLogger(tmp_path / "prefixed", prefix="run")
+    LoggerSink(prefixed).write(captured(3, {"a": torch.ones(2)}))
+    prefixed.finalize("success")
+    assert calls == [3] and scalars(board(Path(prefixed.log_dir)), "run-act_mean/a") == {3: 1.0}
 
 
 def test_a_csv_logger_makes_one_row_per_captured_step(tmp_path: Path) -> None:

@@ -42,17 +42,29 @@ class Measured:
 class _Values:
     """A tensor's values with what several statistics share."""
 
-    __slots__ = ("_mean", "flat")
+    __slots__ = ("_finite", "_mean", "flat")
 
     def __init__(self, flat: Tensor) -> None:
         self.flat = flat
         self._mean: Tensor | None = None
+        self._finite: bool | None = None
 
     @property
     def mean(self) -> Tensor:
         if self._mean is None:
             self._mean = self.flat.mean()
         return self._mean
+
+    @property
+    def surely_finite(self) -> bool:
+        """Whether all values are known to be finite; never on a device, which would have to be waited for.
+
+        A finite mean needs finite values, and looking at each would cost as much as all other statistics; an
+        overflowing sum of finite values only leads to the careful counts.
+        """
+        if self._finite is None:
+            self._finite = self.flat.device.type == "cpu" and math.isfinite(float(self.mean))
+        return self._finite
 
 
 def _std(v: _Values) -> Tensor:
@@ -67,13 +79,17 @@ def _absmax(v: _Values) -> Tensor:
 
 
 def _zero_fraction(v: _Values) -> Tensor:
-    return (v.flat.numel() - torch.count_nonzero(v.flat)) / v.flat.numel()
+    count = v.flat.numel()
+    if v.surely_finite and count < 1 << 24:
+        # On a CPU count_nonzero branches on each value: 20 times this where half of them are 0. A sum of ones
+        # is exact as long as float32 has every integer up to it.
+        signs = torch.sign(v.flat)
+        return (count - torch.dot(signs, signs)) / count
+    return (count - torch.count_nonzero(v.flat)) / count
 
 
 def _nonfinite_fraction(v: _Values) -> Tensor:
-    # A finite mean needs finite values, and looking at each would cost as much as all other statistics; an
-    # overflowing sum of finite values only leads to the careful count.
-    if v.flat.device.type == "cpu" and math.isfinite(float(v.mean)):
+    if v.surely_finite:
         return v.flat.new_zeros(())
     return torch.isfinite(v.flat).logical_not().to(torch.float64).mean()
 

@@ -23,6 +23,7 @@ from tl_integrations.reporting.tensorboard import (
     write_histogram,
     write_image,
     write_layout,
+    write_scalars,
     write_text,
 )
 from tl_integrations.reporting.texts import step_list
@@ -71,8 +72,7 @@ class TensorBoardSink:
 
     def write(self, captured: CapturedStep) -> None:
         step = step_of(captured)
-        for name, value in self._summaries.metrics(captured).items():
-            self._writer.add_scalar(name, value, step)
+        write_scalars(self._writer, self._summaries.metrics(captured), step)
         self._board.write(captured)
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting.board import Board, needs_of
 from tl_integrations.reporting.summaries import Summaries, layers, step_of, tag
-from tl_integrations.reporting.tensorboard import Writer
+from tl_integrations.reporting.tensorboard import Writer, bundles_scalars, write_scalars
 
 
 class Logger(Protocol):
@@ -30,8 +30,9 @@ class Logger(Protocol):
 class LoggerSink:
     """Gives captured steps to a logger: all numbers of a step in one `log_metrics` call.
 
-    Loggers that number rows themselves (CSV, W&B) would count a second call as another step. Histograms go to
-    loggers that can show them: those with a TensorBoard writer, and W&B.
+    Loggers that number rows themselves (CSV, W&B) would count a second call as another step. Lightning's
+    TensorBoardLogger, whose `log_metrics` makes an event of each number, has them written as one event.
+    Histograms go to loggers that can show them: those with a TensorBoard writer, and W&B.
 
     Args:
         logger: A Lightning logger of either package name, or any object with `log_metrics(metrics, step)`.
@@ -56,6 +57,7 @@ class LoggerSink:
         experiment = getattr(logger, "experiment", None)
         self._board: Board | None = None
         self._wrap: Callable[[Histogram], object] | None = None
+        self._bundles = bundles_scalars(experiment) and is_lightnings_own(logger)
         if isinstance(experiment, Writer):
             self._board = Board(experiment, statistics, histograms, self._report)
             self._needs = needs_of(statistics, histograms, self._report)
@@ -73,12 +75,18 @@ class LoggerSink:
     def write(self, captured: CapturedStep) -> None:
         step = step_of(captured)
         if self._board is not None:
-            self._logger.log_metrics(self._summaries.metrics(captured), step)
+            self._write_scalars(self._summaries.metrics(captured), step)
             self._board.write(captured)
         else:
             self._logger.log_metrics(
                 self._named(self._summaries.row(captured) | self._wrapped(captured)), step
             )
+
+    def _write_scalars(self, metrics: Mapping[str, float], step: int) -> None:
+        if self._bundles:
+            write_scalars(self._logger.experiment, metrics, step)
+        else:
+            self._logger.log_metrics(metrics, step)
 
     def flush(self) -> None:
         self._finish(final=False)
@@ -110,6 +118,13 @@ class LoggerSink:
             if key not in self._names:
                 self._names[key] = unique(self._rule(key), self._names.values())
         return {self._names[key]: value for key, value in metrics.items()}
+
+
+def is_lightnings_own(logger: object) -> bool:
+    """Whether a logger is Lightning's TensorBoardLogger, of either package name, doing nothing but write."""
+    home = getattr(getattr(type(logger), "log_metrics", None), "__module__", "")
+    plain = home in ("lightning.fabric.loggers.tensorboard", "lightning_fabric.loggers.tensorboard")
+    return plain and not getattr(logger, "_prefix", "")
 
 
 def histogram_wrapper(experiment: object) -> Callable[[Histogram], object] | None:

