@@ -174,9 +174,8 @@ def test_a_trainer_with_the_callback_stays_within_its_ratio(
         return
     for name, found in ratios.items():
         low, middle, high = quantiles(found, n=4)
-        print(
-            f"| {loop} | {name} | {median(seconds[name]) * 1e3:.2f} ms | {middle:.3f}x | {low:.3f}-{high:.3f} |"
-        )
+        took = f"{median(seconds[name]) * 1e3:.2f} ms"
+        print(f"| {loop} | {name} | {took} | {middle:.3f}x | {low:.3f}-{high:.3f} |")
     for name, case in CASES.items():
         ratio = median(ratios[name])
         assert case.target is None or ratio <= case.target * 1.1, f"{loop}, {name}: {ratio:.3f}x"
