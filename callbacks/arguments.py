@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities import rank_zero_info
 from torch import nn
 
@@ -53,3 +54,16 @@ def refuse_compiled(model: nn.Module, policy: str) -> None:
     if policy == "error":
         raise UnsupportedModelError(text)
     rank_zero_info(text)
+
+
+def refuse_manual_replay(module: LightningModule) -> None:
+    """Say that a training step which steps optimizers itself cannot be run twice.
+
+    Raises:
+        UnsupportedModelError: if the module optimises manually.
+    """
+    if not module.automatic_optimization:
+        raise UnsupportedModelError(
+            f"replay=True runs the training step a second time, and {type(module).__name__} optimises "
+            "manually: its optimizers would step twice. Use watch_nonfinite=True."
+        )

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tl_integrations.callbacks.bracket import Bracket
+from tl_integrations.capture.bracket import Bracket, inside
 from tl_integrations.capture.events import Moment
 from tl_integrations.capture.protocols import Outcome
 from tl_integrations.monitor import StepMonitor
@@ -51,13 +51,13 @@ class MonitorCallback(TrainerCallback):
         self._monitor.close(Outcome())
 
     def _arm(self, model: nn.Module, moment: Moment) -> None:
-        def around(call: int) -> AbstractContextManager[Any]:
+        def watched() -> AbstractContextManager[Any]:
             # The Trainer tells a callback of no exception, so the bracket is gone before the forward runs.
             self._disarm()
             self._captured = True
             return self._monitor.watch(moment)
 
-        self._bracket = Bracket(model, "forward", around)
+        self._bracket = Bracket(model, "forward", inside(watched))
 
     def _disarm(self) -> None:
         bracket, self._bracket = self._bracket, None

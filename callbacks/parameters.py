@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +29,28 @@ class ParameterWatch:
 
     Args:
         module: Whose parameters.
-        addresses: Modules whose own parameters are watched; None: of all modules.
+        addresses: Modules whose parameters, and those of what is inside them, are watched; None: all.
+
+    Raises:
+        OptionError: if these modules have no parameters.
     """
 
     def __init__(self, module: nn.Module, addresses: Collection[str] | None = None) -> None:
         self._names = {
             id(parameter): name
             for name, parameter in module.named_parameters()
-            if addresses is None or name.rpartition(".")[0] in addresses
+            if addresses is None or any(name.startswith(f"{address}.") for address in addresses)
         }
         self._parameters = {
             name: parameter for name, parameter in module.named_parameters() if id(parameter) in self._names
         }
         self._before: dict[str, _Before] = {}
+        if not self._names:
+            what = "the model" if addresses is None else ", ".join(map(repr, sorted(addresses)))
+            raise OptionError(
+                f"parameters=True watches the parameters of the captured modules, and {what} has none. "
+                "Select modules that have parameters, or leave it out."
+            )
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Keep what the optimizer is about to change; an optimizer that steps again is kept anew."""

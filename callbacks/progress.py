@@ -60,6 +60,15 @@ def train_context(trainer: Trainer, microbatch: int, seconds: float) -> StepCont
     )
 
 
+def loss_scale_of(trainer: Trainer) -> float:
+    """What the loss of this step is multiplied with before backward; 1 without a GradScaler.
+
+    Read before the step: the scaler may change it when the optimizer stepped.
+    """
+    scaler = getattr(trainer.precision_plugin, "scaler", None)
+    return 1.0 if scaler is None else float(scaler.get_scale())
+
+
 def loss_of(outputs: Any) -> Tensor | None:
     """The loss in what `on_train_batch_end` is given, or None where the step had none."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs

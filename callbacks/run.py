@@ -1,8 +1,8 @@
 """MonitoredRun: a monitor on one fit, validate, test or predict of a Trainer."""
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,10 +10,12 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tl_integrations.callbacks.bracket import Bracket
 from tl_integrations.callbacks.parameters import ParameterWatch
-from tl_integrations.callbacks.progress import current_step, eval_moment, train_context
+from tl_integrations.callbacks.progress import current_step, eval_moment, loss_scale_of, train_context
+from tl_integrations.callbacks.samples import SampleReader
+from tl_integrations.capture.bracket import Bracket, inside
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.protocols import Outcome
 from tl_integrations.monitor import StepMonitor
 from tl_integrations.schedule.context import StepContext
 
@@ -44,6 +46,7 @@ class MonitoredRun:
         module: The LightningModule that the Trainer runs, never its wrapper.
         policy: Which forwards of a due step are captured.
         parameters: What looks at the parameters of a captured step.
+        samples: What reads the sample ids of a captured batch.
     """
 
     def __init__(
@@ -52,16 +55,18 @@ class MonitoredRun:
         module: LightningModule,
         policy: Policy,
         parameters: ParameterWatch | None = None,
+        samples: SampleReader | None = None,
     ) -> None:
         self.monitor = monitor
         self._parameters = parameters
+        self._samples = samples
         self._moment: Moment | None = None
         self._module = module
         self._policy = policy
         self._brackets: list[Bracket] = []
         self._context = StepContext(step=-1)
         self._began = time.monotonic()
-        self._unread: Tensor | None = None
+        self._unread: tuple[StepContext, Tensor | None] | None = None
 
     @property
     def is_armed(self) -> bool:
@@ -77,13 +82,21 @@ class MonitoredRun:
         self._observe_late(step)
         microbatch = self._context.microbatch + 1 if step == self._context.step else 0
         self._context = train_context(trainer, microbatch, time.monotonic() - self._began)
-        wanted = self._policy.microbatches
-        if wanted == "last" and not self._context.is_last_microbatch:
-            return
-        held = self._moment is not None and self._moment.step == step
-        if not (held and wanted == "first") and self.monitor.is_due(self._context):
-            self._moment = Moment(step=step, microbatch=microbatch, rank=trainer.global_rank)
-            self._arm("training_step", self._moment)
+        moment = Moment(step=step, microbatch=microbatch, rank=trainer.global_rank)
+        if self._is_due():
+            self._moment = moment
+            self.monitor.loss_scale = loss_scale_of(trainer)
+            self._arm("training_step", moment, captured=True)
+        elif self.monitor.guard.attends:
+            self._arm("training_step", moment, captured=False)
+
+    def _is_due(self) -> bool:
+        """Whether this microbatch is one to capture."""
+        wanted, context = self._policy.microbatches, self._context
+        if wanted == "last" and not context.is_last_microbatch:
+            return False
+        held = self._moment is not None and self._moment.step == context.step
+        return not (held and wanted == "first") and self.monitor.is_due(context)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Look at the parameters that a captured step is about to change."""
@@ -101,11 +114,13 @@ class MonitoredRun:
         waits = self._policy.microbatches == "all" or self._parameters is not None
         if self._moment is not None and waits and not self._context.is_last_microbatch:
             if self._policy.microbatches == "all":
-                self.monitor.hand_over()
+                self.monitor.hand_over(self._sample_records)
         elif self._moment is not None:
-            self.monitor.finish(self._as_number(loss), self._parameter_records())
+            self.monitor.finish(
+                self._as_number(loss), lambda: [*self._parameter_records(), *self._sample_records()]
+            )
             self._moment = None
-        elif self.monitor.schedule.reactive:
+        elif self.monitor.attended:
             self._observe(loss)
 
     def begin_eval_batch(self, trainer: Trainer, stage: str, batch: int, dataloader_idx: int) -> None:
@@ -113,13 +128,14 @@ class MonitoredRun:
         self.disarm()
         policy = self._policy
         if stage in policy.stages and batch in policy.eval_batches and not trainer.sanity_checking:
-            self._arm(STEP_METHODS[stage], eval_moment(trainer, stage, batch, dataloader_idx))
+            moment = eval_moment(trainer, stage, batch, dataloader_idx)
+            self._arm(STEP_METHODS[stage], moment, captured=True)
 
     def end_eval_batch(self) -> None:
         """Disarm and hand over what the batch captured."""
         if self.is_armed:
             self.disarm()
-            self.monitor.hand_over()
+            self.monitor.hand_over(self._sample_records)
 
     def disarm(self) -> None:
         """Take every bracket off; nothing of ours is left on the module."""
@@ -131,46 +147,77 @@ class MonitoredRun:
         """Disarm and forget the running step: it did not end."""
         self.disarm()
         self._moment = None
+        self._forget_samples()
         self.monitor.abort()
+
+    def close(self, outcome: Outcome) -> None:
+        """Abort what runs, learn what is still unread, and finish every sink; never fails on a device."""
+        self.abort()
+        with suppress(Exception):
+            self._observe_late(self._context.step + 1)
+            self.monitor.guard.take(self._context.step)
+        self.monitor.close(outcome)
 
     def _parameter_records(self) -> list[Record]:
         if self._parameters is None or self._moment is None:
             return []
         return self._parameters.take(self._moment)
 
+    def _forget_samples(self) -> None:
+        if self._samples is not None:
+            self._samples.forget()
+
+    def _sample_records(self) -> list[Record]:
+        return self._samples.take() if self._samples is not None else []
+
     def _observe(self, loss: Tensor | None) -> None:
-        if loss is not None and loss.device.type != "cpu":
+        reads_loss = loss is not None and loss.device.type != "cpu" and self.monitor.schedule.reactive
+        if reads_loss or self.monitor.guard.waits:
             # Read at the next step: asking a device for a number now would make this step wait for it.
-            self._unread = loss.detach()
+            self._unread = (self._context, loss.detach() if loss is not None else None)
             return
         self.monitor.observe(self._context, loss=self._as_number(loss))
 
     def _observe_late(self, step: int) -> None:
-        loss, self._unread = self._unread, None
-        if loss is not None:
-            self.monitor.observe(self._context, loss=self._as_number(loss), upcoming=step)
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            context, loss = unread
+            self.monitor.observe(context, loss=self._as_number(loss), upcoming=step)
 
     def _as_number(self, loss: Tensor | None) -> float | None:
         reactive = self.monitor.schedule.reactive
         return float(loss) * self._context.accumulate if loss is not None and reactive else None
 
-    def _arm(self, method: str, moment: Moment) -> None:
-        def around(call: int) -> AbstractContextManager[Any]:
-            return self._watch(replace(moment, call=call))
+    def _arm(self, method: str, moment: Moment, *, captured: bool) -> None:
+        guard = self.monitor.guard
+
+        def around(call: int, step: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+            def forward() -> Any:
+                if not captured:
+                    return step()
+                with self._watch(replace(moment, call=call), args):
+                    return step()
+
+            if guard.attends and moment.stage == "train":
+                return guard.run(self._context.step, forward, step, args)
+            return forward()
 
         self._brackets.append(Bracket(self._module, method, around))
 
-    def _watch(self, moment: Moment) -> AbstractContextManager[Any]:
+    def _watch(self, moment: Moment, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
         if moment.call and self._policy.calls == "first":
             return nullcontext()
         if moment.call and self._policy.calls == "last":
             self.monitor.abort()
+            self._forget_samples()
+        if self._samples is not None:
+            self._samples.read(moment, args)
         return self._watch_without_logging(moment)
 
     @contextmanager
     def _watch_without_logging(self, moment: Moment) -> Iterator[None]:
         recorder = self.monitor.recorder
-        quiet = [Bracket(self._module, name, lambda call: recorder.paused()) for name in LOGGING]
+        quiet = [Bracket(self._module, name, inside(recorder.paused)) for name in LOGGING]
         try:
             with self.monitor.watch(moment):
                 yield

@@ -1,5 +1,6 @@
 """TraceCallback: capture inside the real training step, on scheduled steps only."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,14 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch.optim import Optimizer
 
-from tl_integrations.callbacks.arguments import WHICH, known, ranks_of, refuse_compiled, statistics_of
+from tl_integrations.callbacks.arguments import (
+    WHICH,
+    known,
+    ranks_of,
+    refuse_compiled,
+    refuse_manual_replay,
+    statistics_of,
+)
 from tl_integrations.callbacks.destinations import Destinations, bundle_path
 from tl_integrations.callbacks.evaluation import EvaluationHooks
 from tl_integrations.callbacks.launch_config import (
@@ -23,14 +31,16 @@ from tl_integrations.callbacks.parameters import ParameterWatch
 from tl_integrations.callbacks.plan import log_plan
 from tl_integrations.callbacks.progress import current_step, is_rehearsal, loss_of, stages_of
 from tl_integrations.callbacks.run import STEP_METHODS, MonitoredRun, Policy
+from tl_integrations.callbacks.samples import SampleReader
 from tl_integrations.capture.module_tree import ModuleTree
+from tl_integrations.capture.nonfinite import Origin
 from tl_integrations.capture.protocols import Outcome, Sink, SinkContext, SinkFactory
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.selector import Selector
 from tl_integrations.errors import BundleError
 from tl_integrations.launch.job import run_folder
-from tl_integrations.monitor import Budget, CaptureSummary, StepMonitor
-from tl_integrations.options import ReportOptions
+from tl_integrations.monitor import CaptureSummary, StepMonitor
+from tl_integrations.options import Budget, ReportOptions
 from tl_integrations.schedule.algebra import Schedule
 from tl_integrations.schedule.parsing import as_schedule
 from tl_integrations.storage import load
@@ -62,6 +72,15 @@ class TraceCallback(EvaluationHooks):
         parameters: Gradient norm and update ratio of the parameters of the captured modules.
         history: Flight recorder: scheduled captures are only remembered, as statistics of the last `history`
             of them, until a reactive schedule fires; then they are written together with its capture.
+        watch_nonfinite: Test at every step what the selected modules return, and name the first that was not
+            finite, in `first_nonfinite`, in a warning and in the reason of `on_nonfinite` captures. One sum
+            per module: about 1 to 3 % of a step on a CPU (tests/benchmarks/RESULTS.md).
+        replay: Run a training step whose loss is not finite again before backward, with random numbers,
+            buffers and metrics put back before and after, to name the op it began in. Costs each step a copy
+            of the buffers and a look at the loss, for which a device is waited for. What that one step does
+            beyond the model and `self.log` happens twice.
+        sample_ids: Where a batch says which samples it holds: a key, a position, a function of the batch or
+            its import path `"pkg.module:function"`. Captures get a record `"sample_ids"` of these integers.
         graph: Arm the full mode, so that the bundle can become a trace.
         config: What built the model: a thunk of configurable calls, or a config. None: the model's own
             record, else the Hydra job's config.
@@ -99,6 +118,9 @@ class TraceCallback(EvaluationHooks):
         ranks: list[int] | str | None = None,
         parameters: bool = False,
         history: int = 0,
+        watch_nonfinite: bool = False,
+        replay: bool = False,
+        sample_ids: str | int | Callable[[Any], Any] | None = None,
         graph: bool = False,
         config: Any = None,
         sinks: list[Sink] | None = None,
@@ -128,11 +150,15 @@ class TraceCallback(EvaluationHooks):
             "gradients": gradients,
             "graph": graph,
             "history": history,
+            "watch_nonfinite": watch_nonfinite,
+            "replay": replay,
             "budget": Budget(max_captures=max_captures, max_bytes=max_bytes),
             "on_error": known("on_error", [on_error], ("raise", "warn"))[0],
         }
         self._compiled = known("compiled", [compiled], ("eager", "skip", "error"))[0]
         self._watches_parameters = parameters
+        self._sample_ids = sample_ids
+        self._first_nonfinite: Origin | None = None
         self._config = config
         self._run_id = uuid4().hex
         self._resumed = False
@@ -149,6 +175,12 @@ class TraceCallback(EvaluationHooks):
     def captures(self) -> list[CaptureSummary]:
         """What was captured so far: step, stage, seconds and bytes of each."""
         return self._past + (self._run.monitor.captures if self._run is not None else [])
+
+    @property
+    def first_nonfinite(self) -> Origin | None:
+        """Where the first value that was not finite was seen, as far as that is known; None: none was."""
+        found = self._run.monitor.first_nonfinite if self._run is not None else None
+        return self._first_nonfinite or found
 
     @property
     def recording(self) -> Recording:
@@ -239,6 +271,8 @@ class TraceCallback(EvaluationHooks):
         if self._compiled != "eager" and ModuleTree(pl_module).compiled:
             refuse_compiled(pl_module, self._compiled)
             return
+        if self._monitoring["replay"]:
+            refuse_manual_replay(pl_module)
         self._launch = launch = launch_config(self._config, pl_module)
         monitor = StepMonitor(
             pl_module,
@@ -251,15 +285,17 @@ class TraceCallback(EvaluationHooks):
         self._bundle = bundle_path(self._destinations.bundle(trainer))
         if self._resumed:
             monitor.next_step = 0
-        watch = ParameterWatch(pl_module) if self._watches_parameters else None
-        self._run = MonitoredRun(monitor, pl_module, self._policy, watch)
+        addresses = monitor.recorder.captured_modules
+        parameters = ParameterWatch(pl_module, addresses) if self._watches_parameters else None
+        samples = SampleReader(self._sample_ids) if self._sample_ids is not None else None
+        self._run = MonitoredRun(monitor, pl_module, self._policy, parameters, samples)
         self._leave_config(trainer, launch)
 
     def _close(self, outcome: Outcome) -> None:
         run, self._run = self._run, None
         if run is not None:
-            run.abort()
-            run.monitor.close(outcome)
+            run.close(outcome)
+            self._first_nonfinite = self._first_nonfinite or run.monitor.first_nonfinite
             self._past += run.monitor.captures
 
     def _begin_eval(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -3,8 +3,7 @@
 import time
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,6 +11,9 @@ from typing import Any, Literal
 from torch import nn
 
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.flight import FlightRecorder
+from tl_integrations.capture.guard import NonfiniteGuard
+from tl_integrations.capture.nonfinite import Origin
 from tl_integrations.capture.protocols import (
     CapturedStep,
     Outcome,
@@ -20,9 +22,10 @@ from tl_integrations.capture.protocols import (
     SinkFactory,
 )
 from tl_integrations.capture.recorder import Recorder
-from tl_integrations.capture.sinks import LazySink, union_of_needs, without_payloads
-from tl_integrations.errors import CaptureError
-from tl_integrations.reporting.health import examine
+from tl_integrations.capture.samples import SampleIds, samples_record
+from tl_integrations.capture.sinks import opened_when_needed, union_of_needs
+from tl_integrations.options import Budget
+from tl_integrations.reporting.health import examine, with_origin
 from tl_integrations.reporting.series import History
 from tl_integrations.reporting.terminal import Report
 from tl_integrations.schedule.algebra import Schedule
@@ -31,6 +34,9 @@ from tl_integrations.schedule.parsing import as_schedule
 
 NEVER = 2**63
 """A step that no loop reaches: what `next_step` is when nothing can fire any more."""
+
+Further = Callable[[], Sequence[Record]]
+"""Makes records of a step; what it raises is an error of the monitor."""
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -48,23 +54,6 @@ class CaptureSummary:
     records: int
     reason: str | None = None
     """The event that a reactive schedule captured it for, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """When a monitor has captured enough."""
-
-    max_captures: int | None = None
-    max_bytes: int | None = None
-
-    def is_spent(self, captures: Sequence[CaptureSummary]) -> bool:
-        if self.max_captures is not None and len(captures) >= self.max_captures:
-            return True
-        return self.max_bytes is not None and sum(c.nbytes for c in captures) >= self.max_bytes
-
-
-def _is_nonfinite(record: Record) -> bool:
-    return record.statistics is not None and record.statistics.get("nonfinite_fraction", 0.0) > 0
 
 
 class StepMonitor:
@@ -91,6 +80,11 @@ class StepMonitor:
         graph: Arm the full mode, so that a bundle can become a trace.
         history: Flight recorder: scheduled captures are only remembered, as statistics of the last `history`
             of them, until a reactive schedule fires; then they are written together with its capture.
+        watch_nonfinite: Test at every step what the selected modules return, and name the first that was not
+            finite: one sum per module, about 1 to 3 % of a step on a CPU (tests/benchmarks/RESULTS.md).
+        replay: Run a forward that came out not finite again before backward, with random numbers and buffers
+            put back before and after, to name the op it began in. Costs each step a copy of the buffers and a
+            look at the output, for which a device is waited for. Python code of that one forward runs twice.
         budget: When to stop for good.
         context: What the sinks may know of the run.
         on_error: `"warn"`: a failure inside the monitor disables it after one warning and the loop goes on.
@@ -111,6 +105,8 @@ class StepMonitor:
         gradients: bool = False,
         graph: bool = False,
         history: int = 0,
+        watch_nonfinite: bool = False,
+        replay: bool = False,
         budget: Budget = Budget(),
         context: SinkContext | None = None,
         on_error: Literal["raise", "warn"] = "raise",
@@ -120,7 +116,7 @@ class StepMonitor:
         self.schedule: Schedule = as_schedule(schedule)
         self.captures: list[CaptureSummary] = []
         self.context = context or SinkContext(schedule=repr(self.schedule), selector=str(save or "**"))
-        self._sinks = [self._opened_when_needed(sink) for sink in sinks]
+        self._sinks = [opened_when_needed(sink, lambda: self.context) for sink in sinks]
         needs = union_of_needs([sink.needs for sink in self._sinks])
         self._recorder = Recorder(
             model,
@@ -131,12 +127,15 @@ class StepMonitor:
             gradients=gradients,
             on_predicate_error="accumulate" if on_error == "warn" else "fail_fast",
         )
-        self._unwritten: deque[CapturedStep] | None = deque(maxlen=history) if history else None
+        self._flight = FlightRecorder(history)
         self._numbers = History(limit=1000)
+        self.guard = NonfiniteGuard(model, save, watch=watch_nonfinite, replay=replay)
         self._budget = budget
         self._on_error = on_error
         self._context = StepContext(step=-1)
         self._count = 0
+        self._finished = -1
+        """The newest step that was captured to its end."""
         self.loss_scale = 1.0
         """What the loss is multiplied with before backward (AMP); noted with each gradient."""
         self.next_step = self._bound_after(-1)
@@ -146,9 +145,19 @@ class StepMonitor:
         """The recorder of the step that runs."""
         return self._recorder
 
+    @property
+    def attended(self) -> bool:
+        """Whether `observe` is to be called after every step, captured or not."""
+        return self.schedule.reactive or self.guard.attends
+
+    @property
+    def first_nonfinite(self) -> Origin | None:
+        """Where the first value that was not finite was seen, as far as that is known; None: none was."""
+        return self.guard.first
+
     def is_due(self, context: StepContext) -> bool:
         """Whether the schedule captures this step; moves `next_step` on when it does not."""
-        if context.step < self.next_step:
+        if context.step < self.next_step or context.step <= self._finished:
             return False
         self._context = context
         if self.schedule.should_capture(context):
@@ -160,35 +169,36 @@ class StepMonitor:
         """Arm for one forward of a due step; every exit disarms."""
         return self._recorder.watch(moment)
 
-    def finish(self, loss: float | None = None, further: Sequence[Record] = ()) -> None:
+    def finish(self, loss: float | None = None, further: Further = list) -> None:
         """End the due step, after its backward: send what it captured to every sink and move on.
 
         Args:
             loss: What the step came to, for schedules that react to it.
-            further: Records of the same step that no forward made, such as those of parameters.
+            further: Makes records of the same step that no forward made, such as those of parameters.
         """
+        self._finished = self._context.step
         captured = self.hand_over(further)
-        found = captured is not None and any(_is_nonfinite(record) for record in captured.records)
-        self.observe(self._context, loss=loss, nonfinite=found, captured=True)
+        records = captured.records if captured is not None else ()
+        self.observe(self._context, loss=loss, records=records, captured=True)
         if self.next_step != NEVER:
             self.next_step = self._bound_after(self._context.step)
 
-    def hand_over(self, further: Sequence[Record] = ()) -> CapturedStep | None:
+    def hand_over(self, further: Further = list) -> CapturedStep | None:
         """Send what was captured to every sink; further microbatches of the same step may follow.
 
         Args:
-            further: Records of the same step that no forward made.
+            further: Makes records of the same step that no forward made.
         Returns: What was captured, or None where the monitor failed and `on_error` is `"warn"`.
         """
         began = time.perf_counter()
         handed: CapturedStep | None = None
         with self._guard():
             captured = self._recorder.drain(loss_scale=self.loss_scale, accumulate=self._context.accumulate)
-            if further:
-                captured = replace(captured, records=[*captured.records, *further])
+            if made := further():
+                captured = replace(captured, records=[*captured.records, *made])
             training = captured.moment.stage == "train"
             reason = self.schedule.reason(self._context) if training else None
-            for each in self._to_write(captured, reason):
+            for each in self._flight.released(captured, reason):
                 for sink in self._sinks:
                     sink.write(each)
             self._numbers.add(captured)
@@ -201,23 +211,23 @@ class StepMonitor:
         context: StepContext,
         *,
         loss: float | None = None,
-        nonfinite: bool = False,
+        records: Sequence[Record] = (),
         captured: bool = False,
         upcoming: int | None = None,
     ) -> None:
-        """Tell the schedule how a step ended; needed after every step where `schedule.reactive`.
+        """Tell the schedule how a step ended; needed after every step where that is `attended`.
 
         Args:
             context: The step that ended.
             loss: What it came to, not divided by microbatches.
-            nonfinite: A captured activation held a NaN or an infinity.
+            records: What was captured of it.
             captured: The step was captured.
             upcoming: The first step that can still be captured; None: the next one.
         """
+        origin = self.guard.take(context.step, records, loss)
+        words = None if origin is None else origin.words
         self.schedule.observe(
-            Observation(
-                context=context, loss=loss, nonfinite=nonfinite, captured=captured, next_step=upcoming
-            )
+            Observation(context=context, loss=loss, origin=words, captured=captured, next_step=upcoming)
         )
 
     def observe_loss(self, loss: float) -> None:
@@ -229,24 +239,28 @@ class StepMonitor:
         self._recorder.discard()
 
     def step(
-        self, step: int | None = None, *, stage: str = "train"
+        self, step: int | None = None, *, stage: str = "train", sample_ids: SampleIds | None = None
     ) -> AbstractContextManager[Recorder | None]:
         """One step of a plain loop, its backward included.
 
         Args:
             step: Its number, 0-based; None counts the calls.
             stage: What the records call it.
+            sample_ids: Integers that say which samples the batch holds, kept as the record `"sample_ids"`.
         Returns: A context manager that gives the recorder on a scheduled step and None on any other.
         """
         number = self._count if step is None else step
         self._count = number + 1
-        if number < self.next_step or not self.is_due(StepContext(step=number, stage=stage)):
+        if number < self.next_step:
             return _NOTHING
-        return self._captured_step(Moment(step=number, stage=stage))
+        due = self.is_due(context := StepContext(step=number, stage=stage))
+        self._context = context
+        captured = self._captured_step(Moment(step=number, stage=stage), sample_ids) if due else _NOTHING
+        return captured if not self.guard.attends else self._attended_step(context, captured, due)
 
     def report(self) -> Report:
         """What the captured statistics say of each layer: a table and words, printed by rich or `print`."""
-        return Report(examine(self._numbers))
+        return Report(with_origin(examine(self._numbers), self.first_nonfinite))
 
     def flush(self) -> None:
         """Return when all captured so far is committed."""
@@ -274,18 +288,28 @@ class StepMonitor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         self._count = int(state["count"])
+        self._finished = self._count - 1
         self.schedule.load_state_dict(state["schedule"])
         self.next_step = self._bound_after(self._count - 1)
 
     @contextmanager
-    def _captured_step(self, moment: Moment) -> Iterator[Recorder]:
+    def _captured_step(self, moment: Moment, sample_ids: SampleIds | None) -> Iterator[Recorder]:
         try:
             with self.watch(moment):
                 yield self._recorder
         except BaseException:
             self.abort()
             raise
-        self.finish()
+        self.finish(further=lambda: [] if sample_ids is None else [samples_record(moment, sample_ids)])
+
+    @contextmanager
+    def _attended_step(
+        self, context: StepContext, captured: AbstractContextManager[Recorder | None], due: bool
+    ) -> Iterator[Recorder | None]:
+        with captured as recorder, self.guard.attending(context.step, self._recorder.paused):
+            yield recorder
+        if not due:
+            self.observe(context)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -303,17 +327,6 @@ class StepMonitor:
                 stacklevel=2,
             )
 
-    def _to_write(self, captured: CapturedStep, reason: str | None) -> list[CapturedStep]:
-        """What goes to the sinks now: the step, after the history that led to it; or nothing yet."""
-        if self._unwritten is None or captured.moment.stage != "train":
-            return [captured]
-        if reason is None:
-            self._unwritten.append(without_payloads(captured))
-            return []
-        led_to_it = list(self._unwritten)
-        self._unwritten.clear()
-        return [*led_to_it, captured]
-
     def _note(self, captured: CapturedStep, seconds: float, reason: str | None) -> None:
         summary = CaptureSummary(
             step=captured.moment.step,
@@ -324,20 +337,12 @@ class StepMonitor:
             reason=reason,
         )
         self.captures.append(summary)
-        if self._budget.is_spent(self.captures):
+        if self._budget.is_spent(len(self.captures), sum(each.nbytes for each in self.captures)):
             self.next_step = NEVER
 
     def _bound_after(self, step: int) -> int:
+        if self.guard.attends:
+            # Further microbatches of the step that ended are attended too.
+            return step
         bound = self.schedule.next_after(step)
         return NEVER if bound is None else bound
-
-    def _opened_when_needed(self, sink: Sink | SinkFactory) -> Sink:
-        if hasattr(sink, "write"):
-            return sink  # type: ignore[return-value]
-        if not hasattr(sink, "open"):
-            raise CaptureError(
-                f"{sink!r} is neither a sink nor a sink factory. "
-                "Give an object with `write`, or `tl.to_disk(path)`."
-            )
-        sink.check(self.context)
-        return LazySink(sink, lambda: self.context)

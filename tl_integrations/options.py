@@ -52,6 +52,19 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When a monitor has captured enough."""
+
+    max_captures: int | None = None
+    max_bytes: int | None = None
+    """Bytes of kept tensors."""
+
+    def is_spent(self, captures: int, nbytes: int) -> bool:
+        enough = self.max_captures is not None and captures >= self.max_captures
+        return enough or (self.max_bytes is not None and nbytes >= self.max_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSpec:
     """How one tensor is kept; a predicate may return it in place of True."""
 

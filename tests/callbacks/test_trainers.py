@@ -21,6 +21,7 @@ import tl_integrations as tl
 from tl_integrations import language as L
 from tl_integrations.callbacks import ConfigCallback, TraceCallback
 from tl_integrations.capture.sinks import MemorySink
+from tl_integrations.errors import OptionError
 from tl_integrations.options import SummaryOptions
 
 pytestmark = [
@@ -234,7 +235,7 @@ def test_gradient_norm_and_update_ratio_are_those_of_the_optimizer_step() -> Non
             norms.append(float(weight.grad.norm() * 0.1 / weight.detach().norm()))
 
     sink = MemorySink()
-    fit([TraceCallback(schedule=2, save="net.act", parameters=True, sinks=[sink])], Norms(), batches=4)
+    fit([TraceCallback(schedule=2, save="net.enter", parameters=True, sinks=[sink])], Norms(), batches=4)
     rows = [r for r in sink.recording if r.io == "parameter" and r.address == "net.enter.weight"]
     assert [row.step for row in rows] == [0, 2]
     for row, expected in zip(rows, norms[::2], strict=True):
@@ -244,10 +245,36 @@ def test_gradient_norm_and_update_ratio_are_those_of_the_optimizer_step() -> Non
 
 def test_parameters_of_an_accumulated_step_wait_for_its_optimizer() -> None:
     sink = MemorySink()
-    callback = TraceCallback(schedule=2, save="net.act", parameters=True, sinks=[sink])
+    callback = TraceCallback(schedule=2, save="net.enter", parameters=True, sinks=[sink])
     fit([callback], batches=8, accumulate_grad_batches=2)
     assert steps_of(callback) == [0, 2]
     assert [record.step for record in sink.recording if record.address == "net.enter.weight"] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("save", "expected"),
+    [
+        ("net.enter", {"net.enter.weight", "net.enter.bias"}),
+        (
+            ["net.norm", "net.leave"],
+            {"net.norm.weight", "net.norm.bias", "net.leave.weight", "net.leave.bias"},
+        ),
+        ("in_module('net.enter')", {"net.enter.weight", "net.enter.bias"}),
+        ("func('relu')", None),
+        (None, None),
+    ],
+)
+def test_only_parameters_of_the_captured_modules_are_watched(save: Any, expected: set[str] | None) -> None:
+    sink, module = MemorySink(), LitNet()
+    callback = TraceCallback(schedule=100, save=save, parameters=True, sinks=[sink], on_error="raise")
+    fit([callback], module, batches=1)
+    seen = {record.address for record in sink.recording if record.io == "parameter"}
+    assert seen == (expected or {name for name, _ in module.named_parameters()})
+
+
+def test_captured_modules_without_parameters_are_refused_before_step_0() -> None:
+    with pytest.raises(OptionError, match=r"'net\.act' has none"):
+        fit([TraceCallback(save="net.act", parameters=True)])
 
 
 class ConfiguredNet(LitNet):

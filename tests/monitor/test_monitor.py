@@ -13,8 +13,8 @@ from tl_integrations import schedule as S
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkContext, SinkNeeds
 from tl_integrations.capture.sinks import LazySink, union_of_needs
 from tl_integrations.errors import CaptureError, ScheduleError, UnknownNameError
-from tl_integrations.monitor import NEVER, Budget
-from tl_integrations.options import SummaryOptions
+from tl_integrations.monitor import NEVER
+from tl_integrations.options import Budget, SummaryOptions
 
 
 class Kept:

@@ -29,14 +29,15 @@ def loop(
             seen = waiting.pop(0)
             schedule.observe(
                 Observation(
-                    context=seen.context, loss=seen.loss, nonfinite=seen.nonfinite, captured=seen.captured,
+                    context=seen.context, loss=seen.loss, origin=seen.origin, captured=seen.captured,
                     next_step=step,
                 )
             )  # fmt: skip
         now = upcoming is not None and step >= upcoming and schedule.should_capture(context)
         captured += [step] * now
         if now or schedule.reactive:
-            seen = Observation(context=context, loss=loss, nonfinite=step in nonfinite, captured=now)
+            origin = f"'act' at step {step}" if step in nonfinite else None
+            seen = Observation(context=context, loss=loss, origin=origin, captured=now)
             waiting.append(seen)
         upcoming = schedule.next_after(step)
     return captured

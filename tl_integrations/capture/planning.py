@@ -105,6 +105,13 @@ def make_plan(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bo
     )
 
 
+def captured_modules(plan: Plan) -> frozenset[str] | None:
+    """Addresses of the modules that a plan looks into; None: the whole model."""
+    nodes = [tap.node for tap in (*plan.taps, *plan.fused_taps)] + list(plan.scope or ())
+    whole = plan.functions and plan.scope is None
+    return None if whole or any(node.index == 0 for node in nodes) else frozenset(n.address for n in nodes)
+
+
 _IOS: tuple[Io, ...] = ("output", "input")
 
 

@@ -16,6 +16,7 @@ from tl_integrations.capture.failure import Failure, failure_of
 from tl_integrations.capture.halting import HaltSignal
 from tl_integrations.capture.outbox import Outbox
 from tl_integrations.capture.passes import Pass, PassGraphs, PassTable, SentPass, captured_step
+from tl_integrations.capture.planning import captured_modules
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.run import Run
@@ -229,6 +230,11 @@ class Recorder:
         self._ledger.clear()
         for one in passes:
             one.close()
+
+    @property
+    def captured_modules(self) -> frozenset[str] | None:
+        """Addresses of the modules that the selector looks into; None: the whole model."""
+        return captured_modules(self._watcher.plan)
 
     @property
     def recording(self) -> Recording:

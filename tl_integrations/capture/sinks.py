@@ -13,6 +13,8 @@ from tl_integrations.capture.protocols import (
     SinkNeeds,
 )
 from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.samples import SAMPLE_IDS
+from tl_integrations.errors import CaptureError
 from tl_integrations.options import SummaryOptions
 
 
@@ -71,6 +73,24 @@ class LazySink:
             self._sink = None
 
 
+def opened_when_needed(sink: Sink | SinkFactory, context: Callable[[], SinkContext]) -> Sink:
+    """The sink itself, or one that its factory opens at the first write, having checked the path now.
+
+    Raises:
+        CaptureError: for an object that is neither.
+        BundleError: if the factory's path is taken or cannot be written.
+    """
+    if hasattr(sink, "write"):
+        return sink  # type: ignore[return-value]
+    if not hasattr(sink, "open"):
+        raise CaptureError(
+            f"{sink!r} is neither a sink nor a sink factory. "
+            "Give an object with `write`, or `tl.to_disk(path)`."
+        )
+    sink.check(context())
+    return LazySink(sink, context)
+
+
 def union_of_needs(needs: Sequence[SinkNeeds]) -> SinkNeeds:
     """What must be kept so that every sink gets what it wants."""
     names = dict.fromkeys(name for need in needs for name in need.summaries.statistics)
@@ -82,6 +102,9 @@ def union_of_needs(needs: Sequence[SinkNeeds]) -> SinkNeeds:
 
 
 def without_payloads(captured: CapturedStep) -> CapturedStep:
-    """The same step with statistics only, small enough to remember."""
-    records = [replace(record, payload=None, gradient=None) for record in captured.records]
+    """The same step with statistics and sample ids only, small enough to remember."""
+    records = [
+        record if record.address == SAMPLE_IDS else replace(record, payload=None, gradient=None)
+        for record in captured.records
+    ]
     return replace(captured, records=records)

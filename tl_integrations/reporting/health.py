@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from tl_integrations.capture.events import Record
+from tl_integrations.capture.nonfinite import Origin
 from tl_integrations.reporting.series import History, Series
 
 SIGMOIDS, TANHS = ("sigmoid", "hardsigmoid"), ("tanh", "hardtanh")
@@ -86,6 +87,21 @@ def examine(history: History) -> Health:
     )
 
 
+def with_origin(health: Health, origin: Origin | None) -> Health:
+    """The same with what is known, beyond the captured numbers, of where values stopped being finite."""
+    if origin is None:
+        return health
+    said = Finding(
+        rule="nonfinite",
+        layer=origin.address or "",
+        step=origin.step,
+        value=math.nan,
+        threshold=0.0,
+        words=f"{origin.words[0].upper()}{origin.words[1:]}.",
+    )
+    return Health(findings=[said, *health.findings], history=health.history)
+
+
 def nonfinite(history: History, stage: str) -> Iterator[Finding]:
     """The first layer, in the order they ran, of the first step that had a value which was not finite."""
     series = history.series(stage)
@@ -97,6 +113,9 @@ def nonfinite(history: History, stage: str) -> Iterator[Finding]:
     row = int(broken[:, column].argmax())
     layer, step, others = list(series.layers)[row], series.steps[column], int(broken[:, column].sum()) - 1
     before = f"; the capture before, step {series.steps[column - 1]}, was finite" if column else ""
+    # Steps between two captures were not looked at.
+    unseen = step - (series.steps[column - 1] if column else -1) > 1
+    before += f"; first non-finite at or before step {step}" if unseen and stage == "train" else ""
     yield Finding(
         rule="nonfinite",
         layer=layer,

@@ -41,8 +41,8 @@ class Observation:
     """The step that ended."""
     loss: float | None = None
     """Its loss, not divided by `accumulate`; None where there was none."""
-    nonfinite: bool = False
-    """A captured activation of it held a NaN or an infinity."""
+    origin: str | None = None
+    """Where a value of it was seen that was not finite, in words; None: none was seen."""
     captured: bool = False
     """The step was captured."""
     next_step: int | None = None

@@ -142,7 +142,11 @@ class OnLossSpike(Event):
 
 @dataclass(frozen=True, repr=False)
 class OnNonfinite(Event):
-    """The steps after a loss, or a captured activation, that was not finite.
+    """The steps after a loss, or an activation that was looked at, was not finite.
+
+    The reason that the captures carry names the first module or op whose output was not finite where that is
+    known: the step was captured, or the monitor has `watch_nonfinite=True` or `replay=True`. Else it says
+    that it came at or before the step.
 
     Args:
         max_fires: Events per run.
@@ -160,10 +164,12 @@ class OnNonfinite(Event):
         self._check()
 
     def _event(self, observation: Observation) -> str | None:
+        if observation.origin is not None:
+            return observation.origin
         step, loss = observation.context.step, observation.loss
         if loss is not None and not isfinite(loss):
-            return f"loss {loss} at step {step} is not finite"
-        return f"an activation of step {step} was not finite" if observation.nonfinite else None
+            return f"loss {loss} at step {step} is not finite; first non-finite at or before step {step}"
+        return None
 
 
 @dataclass(slots=True)

@@ -1,17 +1,41 @@
-"""Bracket: stands in for one method of a LightningModule while a capture is due."""
+"""Bracket: stands in for one method of a module while a capture is due."""
 
 import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
 _ABSENT = object()
 
 
+class Around(Protocol):
+    """What a bracket does in the place of a call."""
+
+    def __call__(self, call: int, method: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        """Run the method, with whatever is to happen around it, and return what it returned.
+
+        Args:
+            call: Which call of the bracket, counted from 0.
+            method: The bracketed method with the arguments of this call.
+            args: Its positional arguments.
+        """
+        ...
+
+
+def inside(context: Callable[[], AbstractContextManager[Any]]) -> Around:
+    """Around every call, a context of its own."""
+
+    def around(call: int, method: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        with context():
+            return method()
+
+    return around
+
+
 class Bracket:
-    """Runs a method inside a context, as an attribute of that one instance.
+    """Runs something around a method, as an attribute of that one instance.
 
     Every strategy, closure and redirection of Lightning looks the method up on the instance, so this is
     the one place that sees each forward of a batch. A module that is copied or pickled while the bracket
@@ -20,12 +44,10 @@ class Bracket:
     Args:
         module: The module whose method is bracketed.
         name: The method, such as `training_step`.
-        around: Gives the context of the k-th call, counted from 0.
+        around: What happens around each call.
     """
 
-    def __init__(
-        self, module: nn.Module, name: str, around: Callable[[int], AbstractContextManager[Any]]
-    ) -> None:
+    def __init__(self, module: nn.Module, name: str, around: Around) -> None:
         self._module = module
         self._name = name
         self._around = around
@@ -39,8 +61,7 @@ class Bracket:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.calls
         self.calls += 1
-        with self._around(call):
-            return self._original(*args, **kwargs)
+        return self._around(call, lambda: self._original(*args, **kwargs), args)
 
     def __getattr__(self, name: str) -> Any:
         # What asks for the method's name, signature or compiled form is answered by the method.
