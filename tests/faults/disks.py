@@ -86,7 +86,7 @@ class SlowDisk(Disk):
 
 def _write_half(function: Callable[..., Any], fd: int, content: Any, *offset: int) -> Any:
     if isinstance(content, list):
-        first = content[0]
+        first = memoryview(content[0]).cast("B")
         return function(fd, [first[: max(len(first) // 2, 1)]])
     return function(fd, content[: max(len(content) // 2, 1)], *offset)
 

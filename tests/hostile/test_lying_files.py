@@ -86,7 +86,7 @@ def test_record_numbers_that_jump_confuse_nothing(tmp_path: Path, record_number:
 
 def one_table(**changes: np.ndarray) -> dict[str, np.ndarray]:
     columns = Columns(0)
-    columns.add(step=0, commit=0, run=1, moment="", site='"shape":[1],"dtype":"float32"')
+    columns.add((0, 0, 1, -1, -1), "", '"shape":[1],"dtype":"float32"', bytes(16))
     columns.add_commit(0, 0)
     return columns.arrays() | changes
 

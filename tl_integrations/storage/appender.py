@@ -17,6 +17,7 @@ from tl_integrations.capture.events import Moment
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleIOError
 from tl_integrations.storage.filesystem import Folder, UnsyncedError, io_errors, sync_folder
+from tl_integrations.storage.fragments import Fragments
 from tl_integrations.storage.growing import Growing, Mark
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.record_lines import step_number
@@ -113,6 +114,7 @@ class Appender:
         self._run_generation = 0
         self._waiting_commits = 0
         self._named_shard = 0
+        self._fragments = Fragments()
         self._growing = self._begin_shard()
         self._fd = folder.open(INDEX, os.O_RDWR | os.O_CREAT)
         self._hash = xxh3_128()
@@ -259,7 +261,7 @@ class Appender:
     def _begin_shard(self) -> Growing:
         durable = self.options.durability == "power"
         shard = ShardFile(self.folder, self.position.shard, self._about["id"], durable=durable)
-        return Growing(shard, self.position.record, self.options)
+        return Growing(shard, self.position.record, self.options, self._fragments)
 
     def _write_lines(self) -> None:
         """Append the lines; with durability "power" only after all that they speak of is durable."""

@@ -15,6 +15,7 @@ from tl_integrations.storage.tlspec import VERSION, Plain
 
 _INTEGERS = ("step", "commit", "run", "offset", "nbytes")
 _CODES = ("moment", "site", "statistics_names")
+_WIDTH = len(_INTEGERS) + len(_CODES)
 _GRADIENTS = {"grad_record": "q", "grad_offset": "q", "grad_nbytes": "q", "grad_accumulate": "q"}
 _GRADIENTS |= {"grad_site": "i", "grad_loss_scale": "d"}
 _COMMITS = {"commits": "q", "commit_steps": "q", "commit_graphs": "i"}
@@ -45,8 +46,8 @@ class Columns:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self._integers = {name: array("q") for name in _INTEGERS}
-        self._codes = {name: array("i") for name in _CODES}
+        # Row after row: one call per record where a column each would take eight.
+        self._rows = array("q")
         self._gradients: dict[str, array[Any]] = {n: array(kind) for n, kind in _GRADIENTS.items()}
         self._commits = {name: array(kind) for name, kind in _COMMITS.items()}
         self._sums, self._gradient_sums = bytearray(), bytearray()
@@ -64,29 +65,27 @@ class Columns:
 
     def add(
         self,
-        *,
-        step: int,
-        commit: int,
-        run: int,
+        integers: tuple[int, int, int, int, int],
         moment: str,
         site: str,
-        offset: int = -1,
-        nbytes: int = -1,
-        digest: bytes = bytes(_DIGEST),
+        digest: bytes,
         names: str | None = None,
         statistics: tuple[float, ...] = (),
         histogram: str = "",
     ) -> None:
-        """One record; `names` is the JSON list of its statistics' names."""
-        integers, codes = self._integers, self._codes
-        integers["step"].append(step)
-        integers["commit"].append(commit)
-        integers["run"].append(run)
-        integers["offset"].append(offset)
-        integers["nbytes"].append(nbytes)
-        codes["moment"].append(self._moments.code(moment))
-        codes["site"].append(self._sites.code(site))
-        codes["statistics_names"].append(-1 if names is None else self._names.code(names))
+        """One record.
+
+        Args:
+            integers: Step, commit, run, offset and bytes; -1 for the last two without a tensor.
+            digest: 16 bytes; zeros without a tensor.
+            names: JSON list of its statistics' names.
+        """
+        codes = (
+            self._moments.code(moment),
+            self._sites.code(site),
+            -1 if names is None else self._names.code(names),
+        )
+        self._rows.extend(integers + codes)
         self._sums += digest
         self._statistics.append(statistics)
         self._histograms.append(histogram)
@@ -126,8 +125,7 @@ class Columns:
 
     def restore(self, mark: tuple[int, int, int, int]) -> None:
         records, gradients, commits, lines = mark
-        for column in (*self._integers.values(), *self._codes.values()):
-            del column[records:]
+        del self._rows[records * _WIDTH :]
         for column in self._gradients.values():
             del column[gradients:]
         for column in self._commits.values():
@@ -137,8 +135,12 @@ class Columns:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every column and table, as `Segment` and `encode` want them."""
-        grown: dict[str, array[Any]] = {**self._integers, **self._codes, **self._gradients, **self._commits}
-        found: dict[str, np.ndarray] = {name: np.array(c, _KINDS[c.typecode]) for name, c in grown.items()}
+        rows = np.array(self._rows, "<i8").reshape(-1, _WIDTH)
+        found: dict[str, np.ndarray] = {}
+        for position, name in enumerate(_INTEGERS + _CODES):
+            found[name] = rows[:, position].astype("<i8" if name in _INTEGERS else "<i4")
+        grown: dict[str, array[Any]] = {**self._gradients, **self._commits}
+        found |= {name: np.array(c, _KINDS[c.typecode]) for name, c in grown.items()}
         found["sum"] = np.frombuffer(bytes(self._sums), np.uint8).reshape(-1, _DIGEST)
         found["grad_sum"] = np.frombuffer(bytes(self._gradient_sums), np.uint8).reshape(-1, _DIGEST)
         found["statistics"] = _rectangle(self._statistics)

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ctypes import Array, c_ubyte
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,8 @@ from tl_integrations.errors import (
 )
 
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview | Array[c_ubyte]
+"""Bytes, one per item."""
 _MOST_BUFFERS = 1024
 """What one `writev` takes at most (IOV_MAX on Linux and macOS)."""
 
@@ -45,7 +47,7 @@ class Disk:
 
     def write(self, fd: int, buffers: Sequence[Buffer]) -> None:
         """All bytes of all buffers, in order: short writes and signals are continued."""
-        left = [memoryview(b).cast("B") for b in buffers if len(b)]
+        left = [buffer for buffer in buffers if len(buffer)]
         while left:
             try:
                 written = self.call("write", os.writev, fd, left[:_MOST_BUFFERS])
@@ -115,11 +117,11 @@ DISK = Disk()
 """The real one."""
 
 
-def _after(buffers: Sequence[memoryview], written: int) -> list[memoryview]:
+def _after(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
     """What is left to write of `buffers` when `written` bytes are done."""
     for position, buffer in enumerate(buffers):
         if written < len(buffer):
-            return [buffer[written:], *buffers[position + 1 :]]
+            return [memoryview(buffer).cast("B")[written:], *buffers[position + 1 :]]
         written -= len(buffer)
     return []
 

@@ -169,18 +169,16 @@ class _Reading:
         moment, site = split_line(content)
         statistics = content.get("statistics")
         numbers = {} if statistics is None else {n: read_number(v) for n, v in statistics.items()}
+        step = NO_STEP if content["step"] is None else content["step"]
+        place = (content.get("offset", -1), content.get("nbytes", -1))
         self._columns.add(
-            step=NO_STEP if content["step"] is None else content["step"],
-            commit=content["commit"],
-            run=content["run"],
-            moment=moment,
-            site=site,
-            offset=content.get("offset", -1),
-            nbytes=content.get("nbytes", -1),
-            digest=_digest(content),
-            names=None if statistics is None else dump(list(numbers)),
-            statistics=tuple(float(v) for v in numbers.values() if v is not None),
-            histogram=dump(content["histogram"]) if "histogram" in content else "",
+            (step, content["commit"], content["run"], *place),
+            moment,
+            site,
+            _digest(content),
+            None if statistics is None else dump(list(numbers)),
+            tuple(float(v) for v in numbers.values() if v is not None),
+            dump(content["histogram"]) if "histogram" in content else "",
         )
         self.result.tensor_bytes += content.get("nbytes", 0)
 

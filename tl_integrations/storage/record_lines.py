@@ -15,7 +15,7 @@ import torch
 
 from tl_integrations.capture.events import Histogram, Moment, Record
 from tl_integrations.errors import BundleCorruptError
-from tl_integrations.storage.strict_json import dump, number_text, read_number
+from tl_integrations.storage.strict_json import dump, number_text, quoted, read_number
 from tl_integrations.storage.tensors import DTYPE_NAMES, bytes_of, dtype_named
 from tl_integrations.storage.tlspec import NO_STEP, Plain
 
@@ -78,6 +78,7 @@ _CHECKS: dict[str, Check] = {
 _ALWAYS = {"label", "func_name", "address", "pass_index"}
 _DEFAULTS = {f.name: f.default for f in fields(Record)}
 _MOMENT_DEFAULTS = {f.name: f.default for f in fields(Moment)}
+_SITE_KEYS = {name: f'"{_KEYS.get(name, name)}":' for name in _CHECKS}
 SITE = tuple(_CHECKS)
 """Record fields that a site holds, besides shape and dtype."""
 MOMENT = tuple(_MOMENT)
@@ -105,26 +106,33 @@ def site_fragment(record: Record, stored: tuple[torch.dtype, tuple[int, ...]] | 
     Args:
         stored: Dtype and shape of the stored tensor where they are not the record's own.
     """
-    found: Plain = {}
-    for name in SITE:
+    # Put together by hand: an encoder for each would take most of the time of a record that is met first.
+    parts = []
+    for name, key in _SITE_KEYS.items():
         value = getattr(record, name)
         if name in _ALWAYS or value != _DEFAULTS[name]:
-            found[_KEYS.get(name, name)] = list(value) if isinstance(value, tuple) else value
-    found |= tensor_fields(record.dtype, record.shape)
+            parts.append(key + _text(value))
+    parts.append(tensor_fragment(record.dtype, record.shape))
     if stored is not None:
-        found["stored"] = tensor_fields(*stored)
-    return dump(found)[1:-1]
+        parts.append(f'"stored":{{{tensor_fragment(*stored)}}}')
+    return ",".join(parts)
 
 
-def tensor_fields(dtype: torch.dtype, shape: tuple[int, ...]) -> Plain:
+def _text(value: object) -> str:
+    if type(value) is str:
+        return quoted(value)
+    return str(value) if type(value) is int else dump(value)
+
+
+def tensor_fragment(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """The inside of a JSON object."""
     name = DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
-    return {"shape": [int(size) for size in shape], "dtype": name}
+    return f'"shape":[{",".join([str(int(size)) for size in shape])}],"dtype":{quoted(name)}'
 
 
-def statistics_fragment(names: Sequence[str], values: Sequence[float]) -> str:
-    """The inside of a JSON object; the names are JSON texts already."""
-    texts = (repr(value) if isfinite(value) else f'"{value}"' for value in values)
-    return ",".join(f"{name}:{text}" for name, text in zip(names, texts))
+def statistics_fragment(keys: Sequence[str], values: Sequence[float]) -> str:
+    """The inside of a JSON object; the keys are JSON texts with their colon already."""
+    return ",".join([key + (repr(v) if isfinite(v) else f'"{v}"') for key, v in zip(keys, values)])
 
 
 def histogram_fragment(histogram: Histogram) -> str:

@@ -6,7 +6,7 @@ the header is filled in when the shard is finished, with spaces for what is left
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,19 @@ class Place:
     stop: int
 
 
-def header_entry(name: str, code: str, shape: list[int], start: int, stop: int) -> str:
+def header_entry(name: str, code: str, shape: Sequence[int], start: int, stop: int) -> str:
     """One tensor's part of a header's text."""
-    sizes = ",".join([str(size) for size in shape])
-    return f'"{name}":{{"dtype":"{code}","shape":[{sizes}],"data_offsets":[{start},{stop}]}}'
+    return placed_entry(name, entry_kind(code, shape), start, stop)
+
+
+def entry_kind(code: str, shape: Sequence[int]) -> str:
+    """What a header says of a tensor apart from its name and place."""
+    return f'"dtype":"{code}","shape":[{",".join(map(str, shape))}]'
+
+
+def placed_entry(name: str, kind: str, start: int, stop: int) -> str:
+    """One tensor's part of a header's text, from what `entry_kind` gave."""
+    return f'"{name}":{{{kind},"data_offsets":[{start},{stop}]}}'
 
 
 def header(entries: list[str], metadata: Mapping[str, str] | None, *, room: int | None = None) -> bytes:

@@ -17,6 +17,8 @@ from tl_integrations.errors import BundleCorruptError
 _DEPTH = 64
 _NOT_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[^][{}"]+|"', re.DOTALL)
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+quoted = json.encoder.encode_basestring_ascii
+"""A string as JSON: `dump` of it, in a tenth of the time."""
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode
 
 

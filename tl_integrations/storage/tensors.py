@@ -6,12 +6,16 @@ numbers as two floats in a last dimension of 2, the rarer float8 kinds as bytes.
 
 import math
 from collections.abc import Sequence
+from ctypes import Array, c_ubyte
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from tl_integrations.errors import BundleCorruptError, UnsupportedTensorError
+
+Elements: TypeAlias = "Array[c_ubyte]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +60,6 @@ CARRIERS |= {
 }
 
 DTYPE_NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in CARRIERS}
-_OF_NUMPY = frozenset({torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8})
-"""Seen by numpy as they are: half the calls for the dtypes that are met most."""
 _BY_NAME = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 CODE_SIZES = {
     "BOOL": 1,
@@ -75,6 +77,10 @@ _MOST_DIMENSIONS = 64
 _MOST_BYTES = 1 << 62
 
 
+_PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter, torch.nn.Buffer})
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
 def check_storable(tensor: Tensor, name: str) -> None:
     """Refuse what has no plain bytes.
 
@@ -90,17 +96,17 @@ def check_storable(tensor: Tensor, name: str) -> None:
 
 
 def _unstorable(tensor: Tensor) -> str:
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if _is_wrapped(tensor):
         return "it lives inside a functorch transform (vmap, grad) and cannot leave it"
     if tensor.is_nested:
         return "it is a nested tensor"
     if tensor.layout is not torch.strided:
         return f"its layout is {str(tensor.layout).removeprefix('torch.')}"
-    if tensor.is_quantized or tensor.dtype not in CARRIERS:
+    if tensor.dtype not in CARRIERS:
         return f"its dtype is {str(tensor.dtype).removeprefix('torch.')}"
-    if tensor.device.type == "meta":
+    if tensor.is_meta:
         return "it is on the meta device and has no values"
-    if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
+    if type(tensor) not in _PLAIN_TYPES:
         return f"it is a {type(tensor).__name__}, whose values are not one plain tensor"
     return ""
 
@@ -113,7 +119,9 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     moved: list[Tensor] = []
     devices: set[torch.device] = set()
     for tensor in tensors:
-        if tensor.device.type == "cuda":
+        if tensor.is_cpu:
+            moved.append(tensor.detach())
+        elif tensor.is_cuda:
             values = plain(tensor)
             target = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             moved.append(target.copy_(values, non_blocking=True))
@@ -141,13 +149,19 @@ def plain(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def to_bytes(tensor: Tensor) -> memoryview:
-    """The elements of a plain CPU tensor."""
-    if tensor.numel() == 0:
-        return memoryview(b"")
-    if tensor.dtype in _OF_NUMPY:
-        return tensor.numpy().data.cast("B")
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+def to_bytes(tensor: Tensor) -> Elements:
+    """The elements of a plain CPU tensor, not copied; they keep the tensor alive.
+
+    Raises:
+        RuntimeError: if the tensor has no memory, as one whose storage was given back.
+    """
+    nbytes, address = tensor.nbytes, tensor.data_ptr()
+    if nbytes and not address:
+        raise RuntimeError("it has elements but no memory")
+    # Half the time of a view through numpy, and a fifth for the dtypes that numpy lacks.
+    elements = (c_ubyte * nbytes).from_address(address)
+    elements.owner = tensor  # type: ignore[attr-defined]
+    return elements
 
 
 def from_bytes(content: bytearray, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
