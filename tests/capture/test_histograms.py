@@ -15,9 +15,11 @@ from tl_integrations.capture.histograms import (
     SAMPLE,
     check_bins,
     counted,
+    counted_on_host,
     edges,
-    scattered,
+    sampled,
 )
+from tl_integrations.capture.host_numbers import host_numbers
 from tl_integrations.errors import SelectorError
 
 floats = st.lists(st.floats(width=32, allow_subnormal=True), min_size=1, max_size=60)
@@ -76,9 +78,17 @@ def test_nothing_finite_is_no_count() -> None:
 
 
 def test_a_large_tensor_is_sampled_evenly_without_a_word() -> None:
-    counts = counted(torch.linspace(-1, 1, 5 * SAMPLE), 2)[MOMENTS:]
-    assert SAMPLE / 3 < counts.sum() <= SAMPLE and counts[0] == pytest.approx(counts[1], abs=2)
-    assert counted(torch.ones(SAMPLE), 2)[MOMENTS:].sum() == SAMPLE
+    values = torch.linspace(-1, 2, 5 * SAMPLE)
+    few = sampled(values)
+    assert SAMPLE / 3 < len(few) <= SAMPLE
+    low, high, total, squares, *counts = counted(few, 2).tolist()
+    assert sum(counts) == len(few) and counts[0] == pytest.approx(len(few) / 3, abs=2)
+    assert (low, high) == pytest.approx((-1, 2), abs=1e-3)
+    # The mean of what was counted is that of the whole.
+    assert total / sum(counts) == pytest.approx(0.5, abs=1e-3)
+    assert squares / sum(counts) == pytest.approx(1.0, abs=1e-3)
+    everything = torch.ones(SAMPLE)
+    assert sampled(everything) is everything
 
 
 @pytest.mark.parametrize("bins", [-1, MOST_BINS + 1])
@@ -91,13 +101,18 @@ def test_a_number_of_bins_that_cannot_be_is_refused(bins: int) -> None:
 def test_a_sample_meets_every_feature(width: int) -> None:
     features = 2.0 ** torch.linspace(-12, 8, width)
     values = features.expand(10 * SAMPLE // width, width).reshape(-1)
-    sampled, all_values = (counted(each, 16)[MOMENTS:] for each in (values, features))
-    assert ((sampled > 0) == (all_values > 0)).all()
+    some, all_values = (counted(each, 16)[MOMENTS:] for each in (sampled(values), features))
+    assert ((some > 0) == (all_values > 0)).all()
 
 
-def test_other_devices_count_the_same_without_bincount() -> None:
-    classes = torch.randint(0, 2048, (5000,), dtype=torch.int32)
-    assert torch.equal(scattered(classes, 2048), torch.bincount(classes, minlength=2048).double())
+@given(floats, st.sampled_from([1, 5, 64, 129]))
+def test_the_host_counts_the_same_in_its_own_way(values: list[float], bins: int) -> None:
+    tensor = torch.tensor(values, dtype=torch.float32)
+    read = host_numbers(tensor)
+    if read is not None:
+        here, everywhere = counted_on_host(read, bins), counted(tensor, bins).tolist()
+        assert here[MOMENTS:] == everywhere[MOMENTS:] and here[:2] == everywhere[:2]
+        assert here[2:MOMENTS] == pytest.approx(everywhere[2:MOMENTS], rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.gpu

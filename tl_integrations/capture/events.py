@@ -76,7 +76,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """Counts of finite values between edges that rise."""
+    """Counts of finite values between edges that rise; of large tensors, of an evenly strided sample.
+
+    All other numbers here are of the same values.
+    """
 
     edges: tuple[float, ...]
     """`bins + 1` numbers."""

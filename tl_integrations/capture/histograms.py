@@ -6,16 +6,18 @@ each value among edges, on any device. The edges are the same for every tensor a
 can be compared.
 """
 
-import math
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tl_integrations.capture.host_numbers import HostNumbers
 from tl_integrations.errors import SelectorError
 
 SAMPLE = 16_384
-"""Larger tensors are counted by an evenly strided sample of about half as many values."""
+"""Of larger tensors an evenly strided sample of about half as many values is described."""
 MOST_BINS = 2048
 MOMENTS = 4
 """Numbers before the counts: minimum, maximum, sum, sum of squares."""
@@ -29,30 +31,45 @@ def check_bins(bins: int) -> None:
         raise SelectorError(f"A histogram of {bins!r} bins is not made. Use 1 to {MOST_BINS}; 64 is usual.")
 
 
-def counted(values: Tensor, bins: int) -> Tensor:
-    """Moments of all finite values and counts of a sample of them, on their device.
+def counted(sample: Tensor, bins: int) -> Tensor:
+    """Moments and counts of the finite values, on their device.
 
     Args:
-        values: 1-D float32 or float64, with at least one value.
+        sample: 1-D float32 or float64, with at least one value.
         bins: At least 1.
 
     Returns: float64 of `MOMENTS + bins` numbers; the counts are all 0 where nothing is finite.
     """
+    classes = (_single(sample).view(torch.int32) >> _shift(bins)).long() + _half(bins)
+    places = _bins_of_classes_on(sample.device, bins)[classes]
+    # Adding ones where they belong: torch.bincount would wait for the largest place.
+    counts = torch.zeros(bins + 1, dtype=torch.float64, device=sample.device)
+    counts.scatter_add_(0, places, counts.new_ones(1).expand(len(places)))
+    return torch.cat([_moments(sample), counts[:bins]])
+
+
+def counted_on_host(read: HostNumbers, bins: int) -> list[float]:
+    """What `counted` gives, of values in host memory that are all finite."""
+    classes = _single(read.values).numpy().view(np.int32) >> _shift(bins)
+    classes += _half(bins)
+    counts: list[float] = np.bincount(_bins_of_classes(bins)[classes], minlength=bins)[:bins].tolist()
+    return [read.low, read.high, read.total, read.squares, *counts]
+
+
+def sampled(values: Tensor) -> Tensor:
+    """A vector itself, or an evenly strided sample of a large one, copied together."""
+    if values.numel() <= SAMPLE:
+        return values
     # An odd stride meets every feature of the usual even widths, where an even one would miss most.
-    stride = 1 if values.numel() <= SAMPLE else (2 * values.numel() // SAMPLE) | 1
-    classes = _classes(values[::stride], _shift(bins))
-    number = 2 ** (32 - _shift(bins))
-    # bincount is fastest, but on other devices it waits for the largest class.
-    tally = torch.bincount if values.device.type == "cpu" else scattered
-    by_class = tally(classes, minlength=number).double()
-    counts = by_class.new_zeros(bins + 1).index_add_(0, _bins_of_classes(bins, values.device), by_class)
-    return torch.cat([_moments(values), counts[:bins]])
+    return values[:: (2 * values.numel() // SAMPLE) | 1].contiguous()
 
 
-def scattered(classes: Tensor, minlength: int) -> Tensor:
-    """What `torch.bincount` gives for classes below `minlength`, without waiting for the device."""
-    counts = torch.zeros(minlength, dtype=torch.float64, device=classes.device)
-    return counts.scatter_add_(0, classes.long(), counts.new_ones(1).expand(len(classes)))
+def _single(values: Tensor) -> Tensor:
+    """The values in float32; finite ones beyond it become its largest."""
+    if values.dtype == torch.float32:
+        return values
+    single, largest = values.float(), torch.finfo(torch.float32).max
+    return torch.where(values.isfinite() & single.isinf(), single.sign() * largest, single)
 
 
 @lru_cache(maxsize=64)
@@ -67,10 +84,10 @@ def _side(count: int, bins: int) -> list[float]:
     """Positive edges, evenly spaced in logarithm but for rounding to a class."""
     if count == 1:
         return [2.0 ** (_LOWEST + _OCTAVES)]
-    exact = torch.linspace(_LOWEST, _LOWEST + _OCTAVES, count, dtype=torch.float64).exp2().float()
+    exact = np.exp2(np.linspace(_LOWEST, _LOWEST + _OCTAVES, count)).astype(np.float32)
     unit = 1 << _shift(bins)
-    rounded = (exact.view(torch.int32) + unit // 2) // unit * unit
-    found: list[float] = rounded.to(torch.int32).view(torch.float32).tolist()
+    rounded = (exact.view(np.int32) + unit // 2) // unit * unit
+    found: list[float] = rounded.astype(np.int32).view(np.float32).tolist()
     return found
 
 
@@ -79,33 +96,28 @@ def _shift(bins: int) -> int:
     return 21 if bins <= 64 else 17
 
 
-def _classes(values: Tensor, shift: int) -> Tensor:
-    """The class of each value, from 0: negative ones by magnitude, then positive ones by magnitude."""
-    single = values.float()
-    if values.dtype == torch.float64:
-        largest = torch.finfo(torch.float32).max
-        single = torch.where(values.isfinite() & single.isinf(), single.sign() * largest, single)
-    return (single.view(torch.int32) >> shift).add_(1 << (31 - shift))
+def _half(bins: int) -> int:
+    """Number of classes of negative values, which come first; they start at minus this number."""
+    return 1 << (31 - _shift(bins))
 
 
 @lru_cache(maxsize=64)
-def _bins_of_classes(bins: int, device: torch.device) -> Tensor:
+def _bins_of_classes(bins: int) -> npt.NDArray[np.int64]:
     """For each class its bin; `bins`, which is thrown away, for NaN and infinity."""
-    shift = _shift(bins)
-    half = 1 << (31 - shift)
-    middles = (torch.arange(half, dtype=torch.int32) << shift) + (1 << (shift - 1))
-    sizes = middles.view(torch.float32)
-    inner = torch.tensor(edges(bins)[1:-1], dtype=torch.float32)
-    places = torch.bucketize(torch.cat([-sizes, sizes]), inner, right=True)
-    places[~torch.cat([sizes, sizes]).isfinite()] = bins
-    return places.to(device)
+    # In numpy, so that no mode or default device of torch's that is on now is in it for good.
+    middles = (np.arange(_half(bins)) << _shift(bins)) + (1 << (_shift(bins) - 1))
+    sizes = middles.astype(np.int32).view(np.float32)
+    inner = np.array(edges(bins)[1:-1], dtype=np.float32)
+    places = np.searchsorted(inner, np.concatenate([-sizes, sizes]), side="right")
+    return np.where(np.isfinite(np.concatenate([sizes, sizes])), places, bins).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _bins_of_classes_on(device: torch.device, bins: int) -> Tensor:
+    return torch.from_numpy(_bins_of_classes(bins)).to(device)
 
 
 def _moments(values: Tensor) -> Tensor:
-    if values.device.type == "cpu" and math.isfinite(total := float(values.sum())):
-        low, high = torch.aminmax(values)
-        moments = [float(low), float(high), total, float(torch.dot(values, values))]
-        return torch.tensor(moments, dtype=torch.float64)
     finite = values.isfinite()
     clean = torch.where(finite, values, 0)
     low = torch.where(finite, values, torch.inf).amin()

@@ -1,5 +1,7 @@
 """Numbers and histograms of captured tensors, computed on their device, fetched in one transfer per step.
 
+Values in host memory that are all finite take a quicker way (`host_numbers.py`); this one holds everywhere.
+
 | dtype          | what is measured                                                       |
 |----------------|------------------------------------------------------------------------|
 | float          | the values, accumulated in float32 (float64 stays float64)             |
@@ -9,7 +11,7 @@
 | no elements    | fractions and counts 0, everything else nan                            |
 
 Every statistic is over all values, so a nan among them shows as nan; `nonfinite_fraction` says how many. A
-histogram counts finite values. On a CPU the code may branch on values; on other devices it never does, since
+histogram describes finite values, of a sample where there are many. Nothing here branches on values, since
 that would wait for the device.
 """
 
@@ -21,7 +23,17 @@ import torch
 from torch import Tensor
 
 from tl_integrations.capture.events import Histogram
-from tl_integrations.capture.histograms import MOMENTS, SAMPLE, check_bins, counted, edges
+from tl_integrations.capture.histograms import (
+    MOMENTS,
+    SAMPLE,
+    check_bins,
+    counted,
+    counted_on_host,
+    edges,
+    sampled,
+)
+from tl_integrations.capture.host_numbers import STATISTICS as HOST_STATISTICS
+from tl_integrations.capture.host_numbers import HostNumbers, host_numbers
 from tl_integrations.errors import SelectorError, near_names
 from tl_integrations.options import SummaryOptions
 
@@ -33,8 +45,9 @@ Numbers = tuple[dict[str, float], Histogram | None]
 class Measured:
     """One tensor's numbers, still on its device."""
 
-    values: Tensor
-    """1-D float64: the statistics; then, with a histogram, minimum, maximum, sum, squares and the counts."""
+    values: Tensor | list[float]
+    """The statistics; then, with a histogram, minimum, maximum, sum, squares and the counts. A tensor is 1-D
+    float64."""
     names: tuple[str, ...]
     bins: int
 
@@ -42,29 +55,17 @@ class Measured:
 class _Values:
     """A tensor's values with what several statistics share."""
 
-    __slots__ = ("_finite", "_mean", "flat")
+    __slots__ = ("_mean", "flat")
 
     def __init__(self, flat: Tensor) -> None:
         self.flat = flat
         self._mean: Tensor | None = None
-        self._finite: bool | None = None
 
     @property
     def mean(self) -> Tensor:
         if self._mean is None:
             self._mean = self.flat.mean()
         return self._mean
-
-    @property
-    def surely_finite(self) -> bool:
-        """Whether all values are known to be finite; never on a device, which would have to be waited for.
-
-        A finite mean needs finite values, and looking at each would cost as much as all other statistics; an
-        overflowing sum of finite values only leads to the careful counts.
-        """
-        if self._finite is None:
-            self._finite = self.flat.device.type == "cpu" and math.isfinite(float(self.mean))
-        return self._finite
 
 
 def _std(v: _Values) -> Tensor:
@@ -79,18 +80,10 @@ def _absmax(v: _Values) -> Tensor:
 
 
 def _zero_fraction(v: _Values) -> Tensor:
-    count = v.flat.numel()
-    if v.surely_finite and count < 1 << 24:
-        # On a CPU count_nonzero branches on each value: 20 times this where half of them are 0. A sum of ones
-        # is exact as long as float32 has every integer up to it.
-        signs = torch.sign(v.flat)
-        return (count - torch.dot(signs, signs)) / count
-    return (count - torch.count_nonzero(v.flat)) / count
+    return (v.flat.numel() - torch.count_nonzero(v.flat)) / v.flat.numel()
 
 
 def _nonfinite_fraction(v: _Values) -> Tensor:
-    if v.surely_finite:
-        return v.flat.new_zeros(())
     return torch.isfinite(v.flat).logical_not().to(torch.float64).mean()
 
 
@@ -137,11 +130,37 @@ class Summariser:
         """The tensor's numbers, on its device; None for one that has no values (meta, sparse, nested)."""
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
             return None
-        with torch.no_grad():
-            values = as_measurable(tensor)
-            parts = [self._numbers(values)] if self.names else []
-            parts += [self._counts(values)] if self.bins else []
-            return Measured(parts[0] if len(parts) == 1 else torch.cat(parts), self.names, self.bins)
+        values = as_measurable(tensor)
+        numbers: Tensor | list[float] | None = self._on_host(values)
+        if numbers is None:
+            with torch.no_grad():
+                numbers = self._everywhere(values)
+        return Measured(numbers, self.names, self.bins)
+
+    def _on_host(self, values: Tensor) -> list[float] | None:
+        numbers: list[float] = []
+        read: HostNumbers | None = None
+        if self.names:
+            read = host_numbers(values)
+            if read is None:
+                return None
+            shared = _Values(values)
+            numbers = [
+                HOST_STATISTICS[name](read) if name in HOST_STATISTICS else float(_STATISTICS[name](shared))
+                for name in self.names
+            ]
+        if self.bins:
+            few = sampled(values)
+            sample = read if few is values and read is not None else host_numbers(few)
+            if sample is None:
+                return None
+            numbers += counted_on_host(sample, self.bins)
+        return numbers
+
+    def _everywhere(self, values: Tensor) -> Tensor:
+        parts = [self._numbers(values)] if self.names else []
+        parts += [self._counts(values)] if self.bins else []
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _numbers(self, values: Tensor) -> Tensor:
         if values.numel() == 0:
@@ -154,7 +173,7 @@ class Summariser:
     def _counts(self, values: Tensor) -> Tensor:
         if values.numel() == 0:
             return torch.zeros(MOMENTS + self.bins, dtype=torch.float64, device=values.device)
-        return counted(values, self.bins)
+        return counted(sampled(values), self.bins)
 
 
 def collect(measured: Sequence[Measured | None]) -> list[Numbers | None]:
@@ -179,17 +198,18 @@ def _read(measured: Measured, numbers: list[float]) -> Numbers:
     return statistics, histogram
 
 
-def fetch(vectors: Sequence[Tensor]) -> list[list[float]]:
+def fetch(vectors: Sequence[Tensor | list[float]]) -> list[list[float]]:
     """Vectors as lists, moved to the host with one transfer per device."""
-    by_device: dict[torch.device, list[int]] = {}
+    fetched = [[] if isinstance(vector, Tensor) else vector for vector in vectors]
+    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for position, vector in enumerate(vectors):
-        by_device.setdefault(vector.device, []).append(position)
-    fetched: list[list[float]] = [[] for _ in vectors]
-    for positions in by_device.values():
-        flat = torch.cat([vectors[p] for p in positions]).tolist()
+        if isinstance(vector, Tensor):
+            by_device.setdefault(vector.device, []).append((position, vector))
+    for there in by_device.values():
+        flat = torch.cat([vector for _, vector in there]).tolist()
         start = 0
-        for p in positions:
-            fetched[p] = flat[start : (start := start + len(vectors[p]))]
+        for position, vector in there:
+            fetched[position] = flat[start : (start := start + len(vector))]
     return fetched
 
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 
+from tl_integrations.capture.events import Histogram
 from tl_integrations.capture.globs import glob_regex
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.capture.statistics import DEFAULT
@@ -10,6 +11,7 @@ from tl_integrations.options import ReportOptions, SummaryOptions
 from tl_integrations.reporting.featuremaps import feature_maps
 from tl_integrations.reporting.heatmap import heat_map
 from tl_integrations.reporting.series import History, Series
+from tl_integrations.reporting.step_event import write_histograms, write_scalars
 from tl_integrations.reporting.summaries import (
     Summaries,
     cost_tag,
@@ -20,10 +22,8 @@ from tl_integrations.reporting.summaries import (
 )
 from tl_integrations.reporting.tensorboard import (
     Writer,
-    write_histogram,
     write_image,
     write_layout,
-    write_scalars,
     write_text,
 )
 from tl_integrations.reporting.texts import step_list
@@ -71,8 +71,7 @@ class TensorBoardSink:
         return self._needs
 
     def write(self, captured: CapturedStep) -> None:
-        step = step_of(captured)
-        write_scalars(self._writer, self._summaries.metrics(captured), step)
+        write_scalars(self._writer, self._summaries.metrics(captured), step_of(captured))
         self._board.write(captured)
 
     def flush(self) -> None:
@@ -156,12 +155,13 @@ class Board:
         step, stage = step_of(captured), captured.moment.stage
         measured = [(layer, each) for layer, each in layers(captured) if each.statistics and each.io in SHOWN]
         empty: list[str] = []
+        shown: dict[str, Histogram] = {}
         for layer, record in measured[: self._report.max_tags]:
             if record.histogram is None or record.histogram.num == 0:
                 empty.append(layer)
             else:
-                name = tag("hist", layer, self._report, stage, record.io)
-                write_histogram(self._writer, name, record.histogram, step)
+                shown[tag("hist", layer, self._report, stage, record.io)] = record.histogram
+        write_histograms(self._writer, shown, step)
         name = cost_tag("histograms_skipped", self._report, stage)
         if measured:
             self._writer.add_scalar(name, len(empty), step)

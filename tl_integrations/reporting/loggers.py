@@ -14,8 +14,9 @@ from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkNeeds
 from tl_integrations.capture.statistics import DEFAULT
 from tl_integrations.options import ReportOptions
 from tl_integrations.reporting.board import Board, needs_of
+from tl_integrations.reporting.step_event import bundles, write_scalars
 from tl_integrations.reporting.summaries import Summaries, layers, step_of, tag
-from tl_integrations.reporting.tensorboard import Writer, bundles_scalars, write_scalars
+from tl_integrations.reporting.tensorboard import Writer
 
 
 class Logger(Protocol):
@@ -57,7 +58,7 @@ class LoggerSink:
         experiment = getattr(logger, "experiment", None)
         self._board: Board | None = None
         self._wrap: Callable[[Histogram], object] | None = None
-        self._bundles = bundles_scalars(experiment) and is_lightnings_own(logger)
+        self._bundles = bundles(experiment, "add_scalar") and is_lightnings_own(logger)
         if isinstance(experiment, Writer):
             self._board = Board(experiment, statistics, histograms, self._report)
             self._needs = needs_of(statistics, histograms, self._report)
