@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tl_integrations.capture.events import Moment, Record
-from tl_integrations.errors import OptionError
+from tl_integrations.errors import OptionError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class ParameterWatch:
 
     Raises:
         OptionError: if these modules have no parameters.
+        UnsupportedModelError: if parameters are sharded over processes (FSDP).
     """
 
     def __init__(self, module: nn.Module, addresses: Collection[str] | None = None) -> None:
@@ -50,6 +51,12 @@ class ParameterWatch:
             raise OptionError(
                 f"parameters=True watches the parameters of the captured modules, and {what} has none. "
                 "Select modules that have parameters, or leave it out."
+            )
+        if any(hasattr(parameter, "full_tensor") for parameter in self._parameters.values()):
+            raise UnsupportedModelError(
+                "parameters=True needs norms of whole parameters, and those of this model are sharded over "
+                "processes: every step would have to wait for all of them. Leave it out; activations and "
+                "their gradients are captured."
             )
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:

@@ -191,15 +191,15 @@ class MonitoredRun:
     def _arm(self, method: str, moment: Moment, *, captured: bool) -> None:
         guard = self.monitor.guard
 
-        def around(call: int, step: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        def around(call: int, method: Callable[[], Any], args: tuple[Any, ...]) -> Any:
             def forward() -> Any:
                 if not captured:
-                    return step()
+                    return method()
                 with self._watch(replace(moment, call=call), args):
-                    return step()
+                    return method()
 
             if guard.attends and moment.stage == "train":
-                return guard.run(self._context.step, forward, step, args)
+                return guard.run(self._context.step, forward, method, args)
             return forward()
 
         self._brackets.append(Bracket(self._module, method, around))

@@ -144,6 +144,12 @@ CASES: dict[str, Case] = {
     "every 10, statistics and 64-bin histograms": Case(
         callbacks=lambda folder: [TraceCallback(schedule=10, histograms=64)], target=1.20
     ),
+    "never fires, watch_nonfinite": Case(
+        callbacks=lambda folder: [TraceCallback(schedule="at(1000000)", watch_nonfinite=True)]
+    ),
+    "never fires, replay": Case(
+        callbacks=lambda folder: [TraceCallback(schedule="at(1000000)", replay=True)]
+    ),
     "every 10, hooks with add_histogram": Case(callbacks=lambda folder: [ModuleDataMonitor(10)]),
     "every 10, torchlens LayerProfilerCallback": Case(
         callbacks=lambda folder: [layer_profiler(folder)], around=torch_wrapped

@@ -14,6 +14,7 @@ from toy_models import LitNet
 
 import tl_integrations as tl
 from tl_integrations.callbacks import TraceCallback
+from tl_integrations.capture.sinks import MemorySink
 from tl_integrations.errors import UnsupportedModelError
 
 # Dynamo looks at `.grad` of tensors that have none.
@@ -30,12 +31,13 @@ class Net(nn.Module):
         self.inner = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
         self.leave = nn.Linear(8, 2)
         self.recompute = recompute
+        self.reentrant = False
         if compiled:
             self.inner = torch.compile(self.inner, backend="aot_eager")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.enter(x)
-        x = checkpoint(self.inner, x, use_reentrant=False) if self.recompute else self.inner(x)
+        x = checkpoint(self.inner, x, use_reentrant=self.reentrant) if self.recompute else self.inner(x)
         return self.leave(x)
 
 
@@ -114,10 +116,18 @@ def test_captured_steps_values_and_weights_are_right(mode: str, schedule: str, t
     assert leftovers(watched) == []
 
 
-def test_a_recomputed_forward_is_not_captured_twice(tmp_path: Path) -> None:
-    path = str(tmp_path / "run.tlspec")
-    fit([TraceCallback(schedule=1, save="net.inner.*", storage=path)], LitNet(Net(recompute=True)), batches=1)
-    assert [record.address for record in tl.load(path)] == ["net.inner.0", "net.inner.1"]
+@pytest.mark.parametrize("save", ["**", "func('linear') | func('tanh')"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_of_either_kind_gives_the_events_of_none(reentrant: bool, save: str) -> None:
+    seen = []
+    for recompute in (False, True):
+        sink, net = MemorySink(), Net(recompute=recompute)
+        net.reentrant = reentrant
+        fit([TraceCallback(schedule=1, save=save, sinks=[sink])], LitNet(net), batches=2)
+        seen.append([(record.step, record.name) for record in sink.recording])
+        values = [record.out for record in sink.recording]
+        assert all(value.isfinite().all() for value in values)
+    assert seen[0] == seen[1] and len(seen[0]) > 0
 
 
 class Silent(LitNet):
@@ -141,6 +151,19 @@ def test_a_compiled_lightning_module_is_captured_eagerly_and_makes_no_further_gr
     assert graphs_of([callback]) == graphs_of([]) == 1
     recording = tl.load(path)
     assert recording.steps == [0, 3] and all(record.forced_eager for record in recording)
+
+
+def test_an_inner_compiled_module_gives_every_event_and_makes_no_further_graph() -> None:
+    sink = MemorySink()
+    counts, events = [], ["net.enter", "net.inner.0", "net.inner.1", "net.inner", "net.leave"]
+    for callbacks in ([], [TraceCallback(schedule="at(0, 3)", save="net.**", sinks=[sink])]):
+        torch._dynamo.reset()
+        counter, net = CompileCounter(), Net()
+        net.inner = torch.compile(net.inner, backend=counter)
+        fit(callbacks, LitNet(net), batches=6)
+        counts.append(counter.frame_count)
+    assert counts == [1, 1]
+    assert [[record.address for record in sink.recording.at(step)] for step in (0, 3)] == [events, events]
 
 
 def test_a_compiled_module_can_be_skipped_or_refused_instead() -> None:

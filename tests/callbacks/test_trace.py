@@ -19,7 +19,9 @@ from toy_models import LitNet, Mlp, random_loader
 
 import tl_integrations as tl
 from tl_integrations.callbacks import TraceCallback
+from tl_integrations.capture.sinks import MemorySink
 from tl_integrations.errors import BundleExistsError, ConfigError, ScheduleError, UnknownNameError
+from tl_integrations.options import SummaryOptions
 
 
 class SeenInputs(Callback):
@@ -220,6 +222,39 @@ def test_each_logger_gets_one_call_per_captured_step(tmp_path: Path) -> None:
     assert [call for call in calls if call[1]] == [(0, 5), (0, 5), (4, 5), (4, 5)]
 
 
+def test_logged_scalars_are_those_of_an_independent_forward(tmp_path: Path) -> None:
+    logger = TensorBoardLogger(str(tmp_path), name="tb", version=0)
+    fit([TraceCallback(schedule=3, save="net.enter")], logger=logger, log_every_n_steps=1)
+    twin = SeenInputs()
+    fit([twin])
+    events = EventAccumulator(logger.log_dir, size_guidance={"scalars": 0})
+    events.Reload()
+    expected: dict[str, Any] = {
+        "mean": lambda value: value.mean(),
+        "std": lambda value: value.std(correction=0),
+        "absmax": lambda value: value.abs().max(),
+        "zero_fraction": lambda value: (value == 0).float().mean(),
+    }
+    for name, formula in expected.items():
+        for event in events.Scalars(f"act_{name}/net.enter"):
+            assert event.value == pytest.approx(float(formula(twin.outputs[event.step])), rel=1e-5), name
+
+
+@pytest.mark.parametrize("schedule", ["always()", "every(2)"])
+def test_self_log_with_a_reduction_of_its_own_lives_beside_a_capture(schedule: str) -> None:
+    class Logs(LitNet):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            loss = nn.functional.mse_loss(self(batch[0]), batch[1])
+            self.log("loss", loss, on_step=True, on_epoch=True, reduce_fx="mean")
+            self.log("largest", loss, on_epoch=True, reduce_fx="max")
+            self.log_dict({"twice": 2 * loss}, on_epoch=True, reduce_fx=torch.mean)
+            return loss
+
+    callback = TraceCallback(schedule=schedule, save="func('relu') | module('net.enter')")
+    fit([callback], Logs(), max_epochs=2)
+    assert steps_of(callback) == callback.schedule.preview(16)
+
+
 def test_self_log_in_a_captured_step_is_neither_disturbed_nor_captured(tmp_path: Path) -> None:
     path = str(tmp_path / "run.tlspec")
     fit([TraceCallback(schedule=1, save=tl.where(lambda event: event.address == ""), storage=path)])
@@ -348,6 +383,43 @@ def test_evaluation_batches_carry_stage_loader_and_batch(tmp_path: Path) -> None
         ("test", 0, 2, 3),
         ("predict", 0, 0, 3),
         ("predict", 0, 2, 3),
+    ]
+
+
+@pytest.mark.parametrize("keep", ["payloads", "statistics"])
+def test_tensors_of_an_inference_mode_evaluation_are_kept_as_ordinary_ones(keep: str) -> None:
+    class Looks(LitNet):
+        def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+            assert torch.is_inference_mode_enabled()
+            return super().predict_step(batch, batch_idx)
+
+    summaries = SummaryOptions(statistics=("mean",))
+    sink = MemorySink(payloads=keep == "payloads", summaries=summaries)
+    module = Looks()
+    callback = TraceCallback(save="net.enter", stages=["predict"], sinks=[sink])
+    quiet_trainer([callback]).predict(module, random_loader(2))
+    (record,) = sink.recording
+    expected = module.net.enter(next(iter(random_loader(2)))[0]).detach()
+    assert record.statistics is not None
+    assert record.statistics["mean"] == pytest.approx(float(expected.mean()), abs=1e-6)
+    if keep == "payloads":
+        assert not record.out.is_inference() and torch.equal(record.out, expected)
+        record.out.add_(1.0)
+
+
+def test_a_budget_of_bytes_ends_the_capture_and_the_run_goes_on(tmp_path: Path) -> None:
+    path, size = str(tmp_path / "run.tlspec"), 4 * 8 * 4
+    callback = TraceCallback(schedule=1, save="net.enter", storage=path, max_bytes=3 * size)
+    fit([callback], batches=8)
+    assert steps_of(callback) == [0, 1, 2] == tl.load(path).steps
+    assert [capture.nbytes for capture in callback.captures] == [size] * 3
+
+
+def test_the_module_itself_is_captured_once_per_forward(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.tlspec")
+    fit([TraceCallback(schedule=4, save=["net", "net.enter"], storage=path)], batches=5)
+    assert [(r.step, r.address) for r in tl.load(path)] == [
+        (step, address) for step in (0, 4) for address in ("net.enter", "net")
     ]
 
 

@@ -319,6 +319,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_lightning_cli_builds_it_from_yaml_with_and_without_arguments(tmp_path: Path) -> None:
+    """Case C56."""
     (tmp_path / "app.py").write_text(CLI)
     (tmp_path / "config.yaml").write_text(
         "trainer:\n  logger: false\n  enable_checkpointing: false\n  accelerator: cpu\n  callbacks:\n"

@@ -38,7 +38,7 @@ class RandomState:
         self._numpy = np.random.get_state()
         self._cpu = torch.get_rng_state()
         # Asking a device that is not in use would start it.
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
 
     def restore(self) -> None:
         random.setstate(self._python)
