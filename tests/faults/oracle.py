@@ -1,7 +1,9 @@
 """What a run writes, known in advance, so that a reader's answer can be compared bit for bit."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch
 from bundles import record
@@ -10,8 +12,16 @@ from torch import Tensor
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.protocols import CapturedStep
 from tl_integrations.capture.recording import Recording
+from tl_integrations.storage import shard_file
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.uint8)
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """The run's tensors are small: cut them, so that each is written in several calls as large ones are."""
+    with patch.object(shard_file, "_PIECE", 256):
+        yield
 
 
 def tensor_of(step: int, position: int, size: int = 40) -> Tensor:

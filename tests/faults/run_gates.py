@@ -23,8 +23,17 @@ from faults import (
     pressure,
     several_processes,
 )
+from faults.oracle import small_pieces
 
 Gate = Callable[[Path], str]
+
+
+def _in_small_pieces(gate: Gate) -> Gate:
+    def run(folder: Path) -> str:
+        with small_pieces():
+            return gate(folder)
+
+    return run
 
 
 def _mutations(folder: Path) -> str:
@@ -41,11 +50,11 @@ GATES: dict[str, Gate] = {
     "forked workers": lambda folder: several_processes.forks(folder, 20),
     "dying ranks": lambda folder: several_processes.dying_ranks(folder, 20),
     "back-pressure": lambda folder: pressure.back_pressure(folder, megabytes=200, rate=5.0, queue=16),
-    "power cuts": lambda folder: power_cuts.power_cuts(folder, 500),
-    "kill at every call": kill_points.every_call,
-    "resuming": lambda folder: kill_points.resumed(folder, 100),
-    "random kills": lambda folder: kill_points.random_kills(folder, 1000),
-    "failing calls": failing_calls.failing_calls,
+    "power cuts": _in_small_pieces(lambda folder: power_cuts.power_cuts(folder, 500)),
+    "kill at every call": _in_small_pieces(kill_points.every_call),
+    "resuming": _in_small_pieces(lambda folder: kill_points.resumed(folder, 100)),
+    "random kills": _in_small_pieces(lambda folder: kill_points.random_kills(folder, 1000)),
+    "failing calls": _in_small_pieces(failing_calls.failing_calls),
     "mutated bundles": _mutations,
     "long run": lambda folder: long_run.long_run(folder, 1_000_000),
 }

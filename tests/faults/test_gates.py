@@ -16,26 +16,32 @@ from faults import (
     pressure,
     several_processes,
 )
+from faults.oracle import small_pieces
 
 
 def test_random_kills_lose_nothing_committed(tmp_path: Path) -> None:
-    print(kill_points.random_kills(tmp_path, 15))
+    with small_pieces():
+        print(kill_points.random_kills(tmp_path, 15))
 
 
 def test_a_kill_at_any_system_call_loses_nothing_committed(tmp_path: Path) -> None:
-    print(kill_points.every_call(tmp_path, every=20))
+    with small_pieces():
+        print(kill_points.every_call(tmp_path, every=20))
 
 
 def test_killed_runs_resume_without_gaps_or_duplicates(tmp_path: Path) -> None:
-    print(kill_points.resumed(tmp_path, 4))
+    with small_pieces():
+        print(kill_points.resumed(tmp_path, 4))
 
 
 def test_power_cuts_lose_nothing_committed(tmp_path: Path) -> None:
-    print(power_cuts.power_cuts(tmp_path, 40))
+    with small_pieces():
+        print(power_cuts.power_cuts(tmp_path, 40))
 
 
 def test_failing_calls_give_typed_errors_and_lose_nothing(tmp_path: Path) -> None:
-    print(failing_calls.failing_calls(tmp_path, every=45))
+    with small_pieces():
+        print(failing_calls.failing_calls(tmp_path, every=45))
 
 
 def test_mutated_bundles_load_right_or_are_refused() -> None:
