@@ -193,11 +193,16 @@ class Segment:
     def decode(cls, content: bytes, where: str) -> tuple["Segment", dict[str, str]]:
         """An index file's columns and its metadata."""
         columns, about = decode_table(content, where)
+        return cls.of_table(columns, about, where), about
+
+    @classmethod
+    def of_table(cls, columns: Mapping[str, np.ndarray], about: Mapping[str, str], where: str) -> "Segment":
+        """A segment of what an index file holds: its columns and its metadata."""
         if about.get("format") != "tlspec-index" or about.get("version") not in _VERSIONS:
             raise BundleCorruptError(f"{where} is not an index of this format's version.")
         return cls(
             columns, first=_number(about, "first", where), shard=_number(about, "shard", where), where=where
-        ), about
+        )
 
     def _check(self) -> None:
         for name in _INTEGERS:

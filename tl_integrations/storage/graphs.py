@@ -1,6 +1,8 @@
 """The graphs of a bundle: which forward had which, each decoded when it is asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +35,8 @@ class StoredGraphs(Mapping[tuple[Moment, int], GraphLog]):
 
     def _graph_without_rows(self, key: tuple[Moment, int], step: int) -> GraphLog:
         for part in self._parts:
+            if not part.segment.graphs:
+                continue
             columns = part.segment.columns
             at = np.flatnonzero((columns["commit_steps"] == step) & (columns["commit_graphs"] >= 0))
             if len(at) and key == (Moment(step=key[0].step), 1):
@@ -47,6 +51,8 @@ class StoredGraphs(Mapping[tuple[Moment, int], GraphLog]):
         # A graph whose step kept no record is found by its step alone.
         steps = {moment.step for moment, _ in seen}
         for part in self._parts:
+            if not part.segment.graphs:
+                continue
             columns = part.segment.columns
             for step, graph in zip(columns["commit_steps"].tolist(), columns["commit_graphs"].tolist()):
                 moment = Moment(step=None if step == NO_STEP else step)
@@ -70,14 +76,18 @@ class StoredGraphs(Mapping[tuple[Moment, int], GraphLog]):
 
     def _id_of(self, part: Part, commit: int) -> str | None:
         """The graph's id on a commit's line, which may stand in a later part of the same bundle."""
-        for other in self._parts:
-            if other.bundle == part.bundle:
-                columns = other.segment.columns
-                at = np.flatnonzero(columns["commits"] == commit)
-                if len(at):
-                    code = int(columns["commit_graphs"][at[0]])
-                    return None if code < 0 else str(other.segment.graphs[code])
-        return None
+        return self._ids.get((part.bundle, commit))
+
+    @cached_property
+    def _ids(self) -> dict[tuple[Path, int], str]:
+        found: dict[tuple[Path, int], str] = {}
+        for part in self._parts:
+            if part.segment.graphs:
+                columns = part.segment.columns
+                for commit, code in zip(columns["commits"].tolist(), columns["commit_graphs"].tolist()):
+                    if code >= 0:
+                        found.setdefault((part.bundle, commit), str(part.segment.graphs[code]))
+        return found
 
     def _graph_of(self, part: Part, commit: int) -> GraphLog | None:
         graph_id = self._id_of(part, commit)

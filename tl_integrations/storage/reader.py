@@ -15,6 +15,7 @@ from tl_integrations.errors import BundleCorruptError
 from tl_integrations.storage.columns import Segment
 from tl_integrations.storage.filesystem import DISK, Disk, Folder, io_errors
 from tl_integrations.storage.graphs import StoredGraphs
+from tl_integrations.storage.index_files import IndexFiles
 from tl_integrations.storage.index_lines import scan
 from tl_integrations.storage.opening import look, no_bundle, not_finalized
 from tl_integrations.storage.plain_yaml import read_config
@@ -148,15 +149,18 @@ def _open_finished(folder: Folder) -> Opened:
     manifest = read_manifest(folder.read(MANIFEST, MANIFEST_LIMIT), where)
     listed = _listed(manifest, where)
     _check_index(folder, manifest["index"])
-    parts = [_part(folder, manifest, entry) for entry in listed["indexes"]]
+    files = IndexFiles(folder.path, folder.disk, manifest["id"])
+    parts = [Part(files.segment(entry), folder.path, folder.disk) for entry in listed["indexes"]]
     for entry in listed["shards"]:
         _check_shard(folder, entry)
     _check_counts(manifest, parts, where)
+    kept = kept_rows(parts)
+    files.opened()
     return Opened(
         path=folder.path,
         manifest=manifest,
         parts=parts,
-        kept=kept_rows(parts),
+        kept=kept,
         outcome=outcome_of(manifest),
         config=_config(folder, manifest),
     )
@@ -216,19 +220,6 @@ def _check_index(folder: Folder, entry: Plain) -> None:
             f"{str(folder.path / INDEX)!r} is not the index that the manifest tells of. "
             "`tl.recover(path)` reads what can be read."
         )
-
-
-def _part(folder: Folder, manifest: Plain, entry: Plain) -> Part:
-    where = str(folder.path / entry["name"])
-    content = folder.read(entry["name"], INDEX_LIMIT)
-    if len(content) != entry["nbytes"] or sum_of(content) != entry["sum"]:
-        raise BundleCorruptError(
-            f"{where!r} is not what the manifest tells of. `tl.recover(path)` reads the lines instead."
-        )
-    segment, about = Segment.decode(content, where)
-    if about.get("bundle") != manifest["id"]:
-        raise BundleCorruptError(f"{where!r} belongs to another bundle.")
-    return Part(segment, folder.path, folder.disk)
 
 
 def _check_shard(folder: Folder, entry: Plain) -> None:

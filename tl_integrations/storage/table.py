@@ -276,7 +276,9 @@ def kept_rows(parts: Sequence[Part]) -> list[np.ndarray]:
 
 
 def _together(pieces: list[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64)
+    whole = np.concatenate([np.zeros(0, np.int64), *pieces])
+    # Numbers rise as they are written; sorting a million again would double the memory that opening takes.
+    return whole if bool((whole[1:] > whole[:-1]).all()) else np.unique(whole)
 
 
 def _kept(segment: Segment, committed: np.ndarray, rewinds: list[tuple[int, int]]) -> np.ndarray:
@@ -288,4 +290,4 @@ def _kept(segment: Segment, committed: np.ndarray, rewinds: list[tuple[int, int]
     for at, step in rewinds:
         if segment.first < at:
             keep &= ~((numbers < at) & (segment.columns["step"] >= step))
-    return np.flatnonzero(keep)
+    return np.flatnonzero(keep).astype(np.int32)
