@@ -49,7 +49,7 @@ def interleave(
     finally:
         if collecting:
             gc.enable()
-    return {name: _timing(times[name], times[names[0]]) for name in names}
+    return {name: timing(times[name], times[names[0]]) for name in names}
 
 
 def table(title: str, timings: Mapping[str, Timing]) -> str:
@@ -82,7 +82,8 @@ def _seconds(case: Callable[[], object], inner: int) -> float:
     return (time.perf_counter() - began) / inner
 
 
-def _timing(times: list[float], base: list[float]) -> Timing:
+def timing(times: list[float], base: list[float]) -> Timing:
+    """Sum up a case's times, round by round beside those of the first."""
     ratios = [own / other for own, other in zip(times, base, strict=True)]
     low, _, high = quantiles(ratios, n=4)
     return Timing(seconds=median(times), ratio=median(ratios), low=low, high=high)

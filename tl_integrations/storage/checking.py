@@ -9,9 +9,8 @@ import numpy as np
 from tl_integrations.errors import BundleError
 from tl_integrations.storage.filesystem import Folder
 from tl_integrations.storage.record_lines import read_tensor_fields
-from tl_integrations.storage.shard_reading import reading_shard
+from tl_integrations.storage.shard_reading import data_start, reading_shard
 from tl_integrations.storage.shard_sums import tensor_digest
-from tl_integrations.storage.shards import HEADER_ROOM, header_length
 from tl_integrations.storage.table import Part
 from tl_integrations.storage.tensors import bytes_of
 
@@ -58,9 +57,8 @@ def damaged_tensors(part: Part, kept: np.ndarray, done: Callable[[int], None]) -
     try:
         with Folder(part.bundle, part.disk) as folder:
             with reading_shard(folder, part.segment.shard) as (fd, name):
-                size, start = os.fstat(fd).st_size, HEADER_ROOM
-                if not name.endswith(".part"):
-                    start = 8 + header_length(bytes(folder.disk.read(fd, 8, 0)), size, name)
+                size = os.fstat(fd).st_size
+                start = data_start(folder, fd, name, size)
                 return [bad for t in tensors if (bad := _check(folder, fd, start, size, t, done))]
     except (BundleError, OSError) as error:
         return [DamagedTensor(row=t.row, gradient=t.gradient, reason=str(error)) for t in tensors]

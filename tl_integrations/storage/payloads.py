@@ -10,8 +10,7 @@ from xxhash import xxh3_128_digest
 
 from tl_integrations.errors import BundleCorruptError
 from tl_integrations.storage.filesystem import DISK, Disk, Folder, io_errors
-from tl_integrations.storage.shard_reading import reading_shard
-from tl_integrations.storage.shards import HEADER_ROOM, header_length
+from tl_integrations.storage.shard_reading import data_start, reading_shard
 from tl_integrations.storage.tensors import bytes_of, from_bytes
 from tl_integrations.storage.tlspec import shard_name
 
@@ -59,9 +58,7 @@ class StoredPayload:
                 io_errors("read", folder.path / name),
             ):
                 size = os.fstat(fd).st_size
-                start = HEADER_ROOM
-                if not name.endswith(".part"):
-                    start = 8 + header_length(bytes(folder.disk.read(fd, 8, 0)), size, where)
+                start = data_start(folder, fd, name, size)
                 if start + self.offset + self.nbytes > size:
                     raise BundleCorruptError(
                         f"The tensor {where} is cut off: the file has only {size} bytes."

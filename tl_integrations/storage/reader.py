@@ -162,7 +162,7 @@ def _open_finished(folder: Folder) -> Opened:
         parts=parts,
         kept=kept,
         outcome=outcome_of(manifest),
-        config=_config(folder, manifest),
+        config=config_of(folder, manifest),
     )
 
 
@@ -239,7 +239,12 @@ def _check_counts(manifest: Plain, parts: Sequence[Part], where: str) -> None:
         raise BundleCorruptError(f"{where} counts other commits than its {commits}.")
 
 
-def _config(folder: Folder, manifest: Plain) -> dict[str, Any] | None:
+def config_of(folder: Folder, manifest: Plain) -> dict[str, Any] | None:
+    """The config that a bundle holds: plain data.
+
+    Raises:
+        BundleCorruptError: if it is not the one that was written.
+    """
     entry = manifest.get("config")
     if entry is None:
         return None
@@ -270,7 +275,7 @@ def _open_live(folder: Folder, names: set[str]) -> Opened:
         parts=parts,
         kept=kept_rows(parts),
         outcome=Outcome(status="interrupted", reason="the bundle is not finished"),
-        config=_config(folder, manifest),
+        config=config_of(folder, manifest),
     )
 
 

@@ -17,12 +17,9 @@ from tl_integrations.storage.filesystem import DISK, Disk, Folder
 from tl_integrations.storage.graphs import StoredGraphs
 from tl_integrations.storage.index_lines import Scan, scan
 from tl_integrations.storage.opening import look, no_bundle
-from tl_integrations.storage.plain_yaml import read_config
-from tl_integrations.storage.reader import Opened, missing_ranks, outcome_of
+from tl_integrations.storage.reader import Opened, config_of, missing_ranks, outcome_of
 from tl_integrations.storage.table import BundleTable, Part, kept_rows
 from tl_integrations.storage.tlspec import (
-    CONFIG,
-    CONFIG_LIMIT,
     INDEX,
     INDEX_LIMIT,
     INDEX_NAME,
@@ -32,7 +29,6 @@ from tl_integrations.storage.tlspec import (
     RANK_FOLDER,
     Plain,
     read_manifest,
-    sum_of,
 )
 
 _SHOWN = 20
@@ -140,7 +136,7 @@ def _open(path: Path, disk: Disk) -> tuple[Opened, Recovery]:
             parts=parts,
             kept=kept_rows(parts),
             outcome=_outcome(manifest, finished),
-            config=_config(folder, names, manifest),
+            config=_config(folder, manifest),
         )
     recovery = Recovery(
         finished=finished,
@@ -200,16 +196,10 @@ def _worst(outcomes: Sequence[Outcome]) -> Outcome:
     return next((outcome for outcome in outcomes if outcome.status != "complete"), Outcome())
 
 
-def _config(folder: Folder, names: set[str], manifest: Plain) -> dict[str, Any] | None:
+def _config(folder: Folder, manifest: Plain) -> dict[str, Any] | None:
     """The config, when it is the one that was written."""
-    entry = manifest.get("config")
-    if CONFIG not in names or not isinstance(entry, dict):
-        return None
     try:
-        content = folder.read(CONFIG, CONFIG_LIMIT)
-        return (
-            read_config(content, str(folder.path / CONFIG)) if sum_of(content) == entry.get("sum") else None
-        )
+        return config_of(folder, manifest)
     except BundleError:
         return None
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from tl_integrations.errors import BundleCorruptError
 from tl_integrations.storage.filesystem import Folder
+from tl_integrations.storage.shards import HEADER_ROOM, header_length
 from tl_integrations.storage.tlspec import shard_name
 
 
@@ -23,6 +24,17 @@ def reading_shard(folder: Folder, shard: int) -> Iterator[tuple[int, str]]:
     with ExitStack() as opened:
         fd, present = _open(opened, folder, (name, f"{name}.part", name))
         yield fd, present
+
+
+def data_start(folder: Folder, fd: int, name: str, nbytes: int) -> int:
+    """Where the tensors of a shard of so many bytes begin: behind its header, or the room left for one.
+
+    Args:
+        name: Under which it was found.
+    """
+    if name.endswith(".part"):
+        return HEADER_ROOM
+    return 8 + header_length(bytes(folder.disk.read(fd, 8, 0)), nbytes, str(folder.path / name))
 
 
 def _open(opened: ExitStack, folder: Folder, names: tuple[str, ...]) -> tuple[int, str]:
