@@ -1,5 +1,6 @@
 """Selectors by name, in composition and as text; what they refuse, and what the planner arms for them."""
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tl_integrations as tl
-from tl_integrations.capture.effects import effects_of
+from tl_integrations.capture.effects import FRESH, effects_of, flat_tensors, touches_now
 from tl_integrations.capture.labels import names_function, type_of
 from tl_integrations.capture.module_tree import module_tree
 from tl_integrations.capture.planning import make_plan
@@ -286,7 +287,7 @@ def test_every_function_whose_schema_writes_is_known_to_write() -> None:
             for argument in schema.arguments
             if not argument.kwarg_only
         )
-        if writes and effects_of(func).touches_from < 0:
+        if writes and not effects_of(func).touches:
             missed.append(name)
     assert len(functions) > 1000 and missed == []
 
@@ -303,7 +304,7 @@ def test_every_function_with_an_inplace_parameter_is_known() -> None:
         except (TypeError, ValueError):
             continue
         if "inplace" in parameters:
-            assert effects_of(func).inplace_position == parameters.index("inplace"), name
+            assert effects_of(func).switch_position == parameters.index("inplace"), name
 
 
 @pytest.mark.parametrize(
@@ -311,4 +312,76 @@ def test_every_function_with_an_inplace_parameter_is_known() -> None:
     ["data_ptr", "numpy", "untyped_storage", "set_", "resize_", "__array__", "share_memory_", "__dlpack__"],
 )
 def test_functions_that_hand_out_memory_are_known(name: str) -> None:
-    assert effects_of(getattr(Tensor, name)).touches_from == 0
+    effects = effects_of(getattr(Tensor, name))
+    assert effects.touches and effects.touches_from == 0
+
+
+def test_a_hidden_write_is_known_by_the_argument_that_asks_for_it() -> None:
+    norm, embedding = effects_of(nn.functional.batch_norm), effects_of(nn.functional.embedding)
+    x, statistics = torch.ones(2, 2), torch.ones(2)
+    assert not touches_now(norm, (x, statistics, statistics), None)
+    assert touches_now(norm, (x, statistics, statistics), {"training": True})
+    assert touches_now(norm, (x, statistics, statistics, None, None, True), None)
+    assert not touches_now(embedding, (x, x), {"max_norm": None})
+    assert touches_now(embedding, (x, x), {"max_norm": 1.0})
+    assert touches_now(effects_of(torch.batch_norm), (x, statistics, statistics), None)
+
+
+_SQUARE = torch.rand(1, 4, 4)
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "linear": (_SQUARE, torch.eye(4)),
+    "bilinear": (_SQUARE, _SQUARE, torch.rand(4, 4, 4)),
+    "batch_norm": (_SQUARE, torch.zeros(4), torch.ones(4)),
+    "layer_norm": (_SQUARE, (4,)),
+    "group_norm": (_SQUARE, 2),
+    "instance_norm": (_SQUARE,),
+    "rms_norm": (_SQUARE, (4,)),
+    "embedding": (torch.tensor([0, 1]), torch.rand(3, 4)),
+    "prelu": (_SQUARE, torch.ones(1)),
+    "softmax": (_SQUARE, -1),
+    "log_softmax": (_SQUARE, -1),
+    "softmin": (_SQUARE, -1),
+    "scaled_dot_product_attention": (_SQUARE, _SQUARE, _SQUARE),
+    "addmm": (_SQUARE[0], _SQUARE[0], _SQUARE[0]),
+    "mm": (_SQUARE[0], _SQUARE[0]),
+    "baddbmm": (_SQUARE, _SQUARE, _SQUARE),
+    "pow": (_SQUARE, 1),
+    "amax": (_SQUARE, ()),
+    "amin": (_SQUARE, ()),
+    "sum": (_SQUARE, ()),
+    "mean": (_SQUARE[0, 0, :1], 0, True),
+    "cumsum": (_SQUARE, 0),
+    "cat": ([_SQUARE],),
+    "stack": ([_SQUARE],),
+    "where": (torch.ones(1, dtype=torch.bool), _SQUARE, _SQUARE),
+    "cross_entropy": (_SQUARE[0], torch.zeros(4, dtype=torch.long)),
+    "nll_loss": (_SQUARE[0], torch.zeros(4, dtype=torch.long)),
+    "avg_pool1d": (_SQUARE, 1),
+    "avg_pool2d": (_SQUARE, 1),
+    "avg_pool3d": (_SQUARE[None], 1),
+    **{name: (_SQUARE, _SQUARE) for name in ("matmul", "bmm", "mse_loss", "l1_loss")},
+    **{name: (_SQUARE, 1) for name in ("add", "sub", "mul", "div", "truediv", "radd", "rmul", "rsub")},
+    **{f"conv{n}d": (torch.rand(1, 1, *[4] * n), torch.ones(1, 1, *[1] * n)) for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": (torch.rand(1, 1, *[4] * n), torch.ones(1, 1, *[1] * n)) for n in (1, 2, 3)},
+}
+
+
+def named_functions(name: str) -> list[Any]:
+    homes = (torch, nn.functional, torch.special, Tensor)
+    found = [getattr(home, n, None) for home in homes for n in (name, f"__{name}__")]
+    return [func for func in found if callable(func)]
+
+
+@pytest.mark.parametrize("name", sorted(FRESH))
+def test_what_is_called_fresh_returns_memory_of_its_own(name: str) -> None:
+    """Also where nothing is to be computed: one tensor to join, no dimension to reduce, an exponent of 1."""
+    arguments = _ARGUMENTS.get(name, (_SQUARE,))
+    memory = {t.untyped_storage().data_ptr() for t in flat_tensors(arguments)}
+    results = []
+    for func in named_functions(name):
+        with contextlib.suppress(TypeError):  # Another function of that name, with other parameters.
+            results += [func(*arguments)]
+            with torch.no_grad():
+                results += [func(*arguments)]
+    assert results
+    assert not any(out.untyped_storage().data_ptr() in memory for out in results)

@@ -17,12 +17,15 @@ class Entry:
 
     __slots__ = (
         "decision",
+        "fresh",
         "func_name",
-        "inplace_position",
         "is_op",
         "qualified_name",
         "returns_target",
         "risky",
+        "switch",
+        "switch_position",
+        "touches",
         "touches_from",
         "type",
         "wanted",
@@ -34,13 +37,17 @@ class Entry:
         self.type = type_of(self.func_name)
         self.qualified_name = qualified_name(func)
         self.is_op = effects.is_op
+        self.touches = effects.touches
         self.touches_from = effects.touches_from
-        self.inplace_position = effects.inplace_position
+        self.switch = effects.switch
+        self.switch_position = effects.switch_position
         # `x[i] = y` returns nothing; its result is the tensor that it wrote.
         self.returns_target = self.func_name == "__setitem__"
-        self.risky = effects.touches_from >= 0 or effects.inplace_position >= 0
+        self.risky = effects.touches or effects.switch_position >= 0
         settled = selector.settle(FunctionSubject(self.func_name, self.type)) if self.is_op else False
         self.decision: Selector | bool = settled
+        self.fresh = effects.fresh and settled is True
+        """Kept without asking, and on memory of its own unless the call writes into its first argument."""
         # A function that is not kept is still counted where another of its type is: labels number both.
         self.wanted = settled is not False or (self.is_op and (every or _counts(selector, self.type)))
 

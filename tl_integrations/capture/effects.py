@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -33,11 +33,27 @@ _INPLACE_OPERATORS = frozenset(
     for name in "add sub mul div truediv floordiv mod and or xor pow lshift rshift matmul".split()
 )
 # Functions that write, though their operator schema does not say so: running statistics, renormalised weights
-# and noise, never their first argument.
+# and noise, never their first argument. Of those with a Python signature a switch tells when.
 _HIDDEN_WRITES = frozenset(
     """
     batch_norm instance_norm native_batch_norm cudnn_batch_norm miopen_batch_norm embedding embedding_bag
     rrelu_with_noise _embedding_bag fused_moving_avg_obs_fake_quant _fused_moving_avg_obs_fq_helper
+    """.split()
+)
+
+
+_HIDDEN_SWITCHES = ("training", "max_norm")
+# Functions whose result never lies on the memory of an argument, unless they write into it. A schema does not
+# say so: `dropout` and `contiguous` may return their argument, `unsafe_chunk` a part of it.
+FRESH = frozenset(
+    """
+    linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+    batch_norm layer_norm group_norm instance_norm rms_norm embedding
+    relu relu6 gelu silu mish elu selu celu leaky_relu hardtanh hardswish hardsigmoid softplus softsign tanh
+    sigmoid logsigmoid tanhshrink prelu softmax log_softmax softmin scaled_dot_product_attention
+    matmul mm bmm addmm baddbmm add sub mul div truediv radd rmul rsub pow exp log sqrt rsqrt neg sin cos
+    sum mean var std amax amin cumsum cat stack where
+    cross_entropy mse_loss l1_loss nll_loss avg_pool1d avg_pool2d avg_pool3d
     """.split()
 )
 
@@ -48,10 +64,16 @@ class Effects:
 
     is_op: bool
     """Its result is an activation; properties such as `shape` and conversions such as `item` are not."""
+    touches: bool
+    """It always writes into arguments or hands out their memory."""
     touches_from: int
-    """Position from which on it writes into its arguments or hands out their memory; -1: it does neither."""
-    inplace_position: int
-    """Position of its parameter `inplace`, or -1."""
+    """Position of the first argument that it may touch."""
+    switch: str
+    """Parameter whose true value makes it write; empty: it has none."""
+    switch_position: int
+    """That parameter's position, or -1."""
+    fresh: bool
+    """Its result lies on memory of its own, unless it writes into its first argument."""
 
 
 @lru_cache(maxsize=4096)
@@ -61,9 +83,16 @@ def effects_of(func: Callable[..., Any]) -> Effects:
     name = function_name(func)
     is_op = name in _OP_PROPERTIES if raw == "__get__" else raw not in ("__set__", "__delete__")
     is_op = is_op and name not in _NOT_OPS and not name.startswith("is_")
-    touches = name in _ESCAPES or raw == "__set__" or _writes(name)
-    touches_from = 0 if touches else (1 if name in _HIDDEN_WRITES else -1)
-    return Effects(is_op=is_op, touches_from=touches_from, inplace_position=_inplace_position(func))
+    hidden = name in _HIDDEN_WRITES
+    switch, position = _switch(func, _HIDDEN_SWITCHES if hidden else ("inplace",))
+    return Effects(
+        is_op=is_op,
+        touches=name in _ESCAPES or raw == "__set__" or _writes(name) or (hidden and position < 0),
+        touches_from=1 if hidden else 0,
+        switch=switch,
+        switch_position=position,
+        fresh=raw != "__get__" and name.removeprefix("__").removesuffix("__") in FRESH,
+    )
 
 
 def _writes(name: str) -> bool:
@@ -81,19 +110,29 @@ def _schema_writes(name: str) -> bool:
     )
 
 
-def _inplace_position(func: Callable[..., Any]) -> int:
+def _switch(func: Callable[..., Any], switches: tuple[str, ...]) -> tuple[str, int]:
     try:
         names = list(inspect.signature(func).parameters)
     except (TypeError, ValueError):
-        return -1
-    return names.index("inplace") if "inplace" in names else -1
+        return "", -1
+    return next(((switch, names.index(switch)) for switch in switches if switch in names), ("", -1))
 
 
-def asks_in_place(position: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-    """Whether this call writes: `out=` was given, or `inplace` was."""
-    if kwargs and (kwargs.get("out") is not None or (position >= 0 and kwargs.get("inplace"))):
+class Touching(Protocol):
+    """A function's effects, under the names of `Effects`."""
+
+    touches: bool
+    switch: str
+    switch_position: int
+
+
+def touches_now(effects: Touching, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Whether this call writes into arguments: always, by its switch, or because `out=` was given."""
+    if effects.touches:
         return True
-    return 0 <= position < len(args) and bool(args[position])
+    if kwargs and (kwargs.get("out") is not None or kwargs.get(effects.switch)):
+        return True
+    return 0 <= effects.switch_position < len(args) and bool(args[effects.switch_position])
 
 
 def flat_tensors(values: Any) -> list[Tensor]:

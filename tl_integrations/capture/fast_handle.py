@@ -36,7 +36,7 @@ def _handle(public_api: Any, relevant_args: Any, *args: Any, **kwargs: Any) -> A
     mode = _pop()
     try:
         if type(mode) is WatchingMode:
-            return mode.handler(mode, public_api, (), args, kwargs)
+            return mode.handler(mode, public_api, None, args, kwargs)
     finally:
         _push(mode)
     return handle_torch_function(public_api, relevant_args, *args, **kwargs)

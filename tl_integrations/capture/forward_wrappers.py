@@ -20,7 +20,8 @@ _LOCK = threading.RLock()
 _NOTHING = object()
 
 
-CALLERS = frozenset({nn.Module._call_impl.__code__.co_filename, __file__})
+CALL_IMPL = nn.Module._call_impl.__code__
+CALLERS = frozenset({CALL_IMPL.co_filename, __file__})
 """Files whose code calls a module's forward in order: torch's `nn.Module.__call__`, and wrappers of ours.
 A direct call of `module.forward(...)` is part of its caller, as it is for hooks."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from tl_integrations.capture.decision_table import DecisionTable, Entry
-from tl_integrations.capture.effects import asks_in_place, flat_tensors
+from tl_integrations.capture.effects import flat_tensors, touches_now
 from tl_integrations.capture.events import Event
 from tl_integrations.capture.halting import HaltSignal, check_halt
 from tl_integrations.capture.leaves import tensor_leaves
@@ -18,19 +18,21 @@ from tl_integrations.capture.window import Window
 
 def sparse_handler(run: Run, table: DecisionTable) -> Handler:
     """A handler that keeps what the selector takes and remembers nothing of the rest."""
-    lookup = table.entries.get
-    learn = table.learn
-    alive = run.aliases.by_storage
+    lookup, learn = table.entries.get, table.learn
+    alive, held, holds = run.aliases.by_storage, run.held, run.holds
 
     def handle(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         entry = lookup(func)
         if entry is None:
             entry = learn(func)
-        if alive and (entry.risky or kwargs):
+        touches = (entry.risky or kwargs) and touches_now(entry, args, kwargs)
+        if touches and (held or alive):
             protect(run, entry, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
         if entry.wanted:
-            offer(run, entry, args, kwargs, args[0] if entry.returns_target else out)
+            fresh = holds and entry.fresh and (not touches or entry.touches_from)
+            if not (fresh and hold(run, entry, out)):
+                offer(run, entry, args, kwargs, args[0] if entry.returns_target else out)
         return out
 
     return handle
@@ -38,11 +40,32 @@ def sparse_handler(run: Run, table: DecisionTable) -> Handler:
 
 def protect(run: Run, entry: Entry, args: Any, kwargs: Any) -> None:
     """Copy aliases on memory that this call may write or hand out."""
-    if entry.touches_from >= 0:
-        touched = args[entry.touches_from :]
-        run.aliases.release(flat_tensors((*touched, *kwargs.values()) if kwargs else touched))
-    elif asks_in_place(entry.inplace_position, args, kwargs):
-        run.aliases.release(flat_tensors((*args, *kwargs.values()) if kwargs else args))
+    run.settle()
+    touched = args[entry.touches_from :]
+    run.aliases.release(flat_tensors((*touched, *kwargs.values()) if kwargs else touched))
+
+
+def hold(run: Run, entry: Entry, out: Any, line: int | None = None) -> bool:
+    """Keep a result on memory of its own that is kept whatever it is, doing the least that cannot wait.
+
+    Returns: whether that was possible; if not, nothing was done.
+    """
+    # Behind a large matrix product each call into torch costs ten times what it costs in a loop: three it is.
+    if type(out) is not Tensor:
+        return False
+    calls = run.calls
+    if calls.paused or backward_task() != -1:
+        return True
+    kept = out.detach()
+    try:
+        version = kept._version
+    except RuntimeError:
+        # An inference tensor counts no versions.
+        return False
+    counts, type_name = run.counts, entry.type
+    count = counts[type_name] = counts.get(type_name, 0) + 1
+    run.held.append((kept, version, calls.current, entry, count, out.requires_grad, line))
+    return True
 
 
 def offer(run: Run, entry: Entry, args: Any, kwargs: Any, out: Any, line: int | None = None) -> None:
@@ -63,7 +86,7 @@ def offer(run: Run, entry: Entry, args: Any, kwargs: Any, out: Any, line: int | 
                 caught = Catch(
                     leaf, current, "op", entry.func_name, type_name, count, path, index, "output", at
                 )
-                run.catches.append(run.keep(caught, leaf, True, args, kwargs))
+                run.add(run.keep(caught, leaf, True, args, kwargs))
             elif entry.decision is not False or run.window is not None:
                 _offer_event(run, entry, args, kwargs, leaf, (count, path, index), at)
         except Exception as error:
@@ -94,7 +117,7 @@ def _offer_event(
     if run.window is not None and successor:
         run.window.remember(leaf, caught)
     else:
-        run.catches.append(caught)
+        run.add(caught)
 
 
 def _confirm(run: Run, window: Window, event: Event, args: Any, kwargs: Any) -> bool:
@@ -104,7 +127,7 @@ def _confirm(run: Run, window: Window, event: Event, args: Any, kwargs: Any) -> 
     """
     succession = window.succession
     if succession is not None and succession.successor(event):
-        run.catches += window.confirmed(args, kwargs)
+        run.add(*window.confirmed(args, kwargs))
     window.push(event)
     return succession is not None
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.oplog import GraphLog, ModuleLine, OpLine
-from tl_integrations.capture.raw_log import STAMPS, RawLog
+from tl_integrations.capture.places import STAMPS, line_of
+from tl_integrations.capture.raw_log import RawLog
 
 
 def build_graph(raw: RawLog, calls: CallLog, seconds: float | None, *, source_text: bool) -> GraphLog:
@@ -45,7 +46,7 @@ def _source_line(row: tuple[Any, ...]) -> OpLine:
 
 
 def _op_line(row: tuple[Any, ...]) -> OpLine:
-    entry, call, reads, meta, literals, named, seconds, code, number, first, path, inplace = row
+    entry, call, reads, meta, literals, named, seconds, place, first, path, inplace = row
     shape, dtype, device, requires_grad = meta
     # By position, which takes half the time of twenty keywords; the order is that of the fields.
     return OpLine(
@@ -61,13 +62,12 @@ def _op_line(row: tuple[Any, ...]) -> OpLine:
         requires_grad,
         first,
         path,
-        inplace,
+        bool(inplace),
         "",
         tuple(literals),
         tuple(named.items()) if named else (),
         seconds,
-        code.co_filename if code is not None else "",
-        number,
+        *line_of(place),
     )
 
 

@@ -11,20 +11,22 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from tl_integrations.capture.decision_table import DecisionTable, Entry
-from tl_integrations.capture.effects import asks_in_place
-from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
-from tl_integrations.capture.function_source import offer, protect
+from tl_integrations.capture.effects import touches_now
+from tl_integrations.capture.forward_wrappers import CALL_IMPL, CALLERS, ForwardWrapper
+from tl_integrations.capture.function_source import hold, offer, protect
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR
-from tl_integrations.capture.raw_log import RawLog, calling_line, literal
+from tl_integrations.capture.raw_log import PLAIN, RawLog, literal
 from tl_integrations.capture.run import Run, backward_task
 from tl_integrations.capture.watching_mode import Handler
+
+_SEVERAL = (tuple, list, dict)
 
 
 def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
     """A handler that logs every op and keeps what the selector takes."""
     lookup, learn = table.entries.get, table.learn
-    alive, calls = run.aliases.by_storage, run.calls
+    alive, held, holds, calls = run.aliases.by_storage, run.held, run.holds, run.calls
     ids, lines, source = log.ids, log.lines, log.source
     known, append, clock = ids.get, lines.append, perf_counter
 
@@ -32,7 +34,8 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
         entry = lookup(func)
         if entry is None:
             entry = learn(func)
-        if alive and (entry.risky or kwargs):
+        touches = (entry.risky or kwargs) and touches_now(entry, args, kwargs)
+        if touches and (held or alive):
             protect(run, entry, args, kwargs)
         if not entry.is_op or calls.paused or backward_task() != -1:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -45,8 +48,8 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
                 reads.append(found[0] if found is not None and found[1]() is value else source(value))
                 literals.append(TENSOR)
             else:
-                literals.append(literal(value, reads, log))
-        named = {k: literal(v, reads, log) for k, v in kwargs.items()} if kwargs else None
+                literals.append(value if kind in PLAIN else literal(value, reads, log))
+        named = kwargs and {k: v if type(v) in PLAIN else literal(v, reads, log) for k, v in kwargs.items()}
         start = clock()
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -54,46 +57,46 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
             log.failing = log.failing or _failing(entry, args)
             raise
         seconds = clock() - start
-        code, number = calling_line()
+        # By the shorter way two frames of its own and of torch's lie between; see `fast_handle`.
+        place = log.place(sys._getframe(3 if types is None else 1))
         line = len(lines)
         result = args[0] if entry.returns_target else out
-        if type(result) is Tensor:
-            inplace = entry.risky and _writes_result(entry, args, kwargs, result)
-            ids[id(result)] = (line, ref(result))
-            meta = (result.shape, result.dtype, result.device, result.requires_grad)
-            where = (code, number, -1, "", inplace)
-            append((entry, calls.current, reads, meta, literals, named, seconds, *where))
-        else:
-            for path, leaf in tensor_leaves(result):
-                inplace = entry.risky and _writes_result(entry, args, kwargs, leaf)
-                first = line if isinstance(result, tuple | list | dict) else -1
-                ids[id(leaf)] = (len(lines), ref(leaf))
-                meta = (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad)
-                where = (code, number, first, path, inplace)
-                append((entry, calls.current, reads, meta, literals, named, seconds, *where))
+        one = type(result) is Tensor
+        site = literals, named, seconds, place, line if not one and isinstance(result, _SEVERAL) else -1
+        for path, leaf in (("", result),) if one else tensor_leaves(result):
+            ids[id(leaf)] = (len(lines), ref(leaf))
+            meta = leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad
+            inplace = touches and _is_target(entry, args, kwargs, leaf)
+            append((entry, calls.current, reads, meta, *site, path, inplace))
         if entry.wanted:
-            offer(run, entry, args, kwargs, result, line)
+            fresh = holds and entry.fresh and (not touches or entry.touches_from)
+            if not (fresh and hold(run, entry, out, line)):
+                offer(run, entry, args, kwargs, result, line)
         return out
 
     return handle
 
 
 class LoggingWrapper(ForwardWrapper):
-    """Also notes which tensors a module call returned."""
+    """Also notes who called the module and which tensors the call returned."""
 
     __slots__ = ("raw_log",)
     raw_log: RawLog
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
+        caller = sys._getframe(1).f_code
+        if log.owner != get_ident() or log.paused or caller.co_filename not in CALLERS:
             return self.forward(*args, **kwargs)
-        calls, parent = log.calls, log.current
+        calls, parent, raw = log.calls, log.current, self.raw_log
         call = log.current = len(calls)
         calls.append((self.index, parent))
+        if caller is CALL_IMPL:
+            # Between a module without hooks and who called it lie two frames of torch's.
+            raw.note_caller(sys._getframe(3), call, parent)
         try:
             out = self.forward(*args, **kwargs)
-            self.raw_log.note_call(call, out)
+            raw.note_call(call, out)
             return out
         finally:
             log.current = parent
@@ -108,9 +111,11 @@ def arguments_by_name(model: nn.Module, args: Any, kwargs: Any) -> dict[str, Any
     return dict(list(bound.arguments.items())[1:])
 
 
-def _writes_result(entry: Entry, args: Any, kwargs: Any, out: Tensor) -> bool:
-    writes = entry.touches_from == 0 or asks_in_place(entry.inplace_position, args, kwargs)
-    return writes and (any(out is value for value in args) or bool(kwargs and out is kwargs.get("out")))
+def _is_target(entry: Entry, args: Any, kwargs: Any, out: Tensor) -> bool:
+    """Whether a result is the argument that the call wrote."""
+    if entry.touches_from:
+        return False
+    return any(out is value for value in args) or bool(kwargs and out is kwargs.get("out"))
 
 
 def _failing(entry: Entry, args: Any) -> tuple[str, str]:

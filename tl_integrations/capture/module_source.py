@@ -66,7 +66,7 @@ class TapHook:
 
 
 def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
-    calls, catches, keep = run.calls, run.catches, run.keep
+    calls, add, keep = run.calls, run.add, run.keep
     simple = tap.decision is True and not run.watches_functions
     name = tap.node.class_name
 
@@ -80,7 +80,7 @@ def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
         # One tensor of a module that is always kept, the usual case of a plan of hooks.
         run.event_count += 1
         try:
-            catches.append(keep(Catch(out, call, "module", name), out, True, (), None))
+            add(keep(Catch(out, call, "module", name), out, True, (), None))
         except Exception as error:
             run.on_error(error)
 
@@ -173,4 +173,4 @@ def _offer_leaf(run: Run, tap: Tap, leaf: Tensor, path: str, index: int) -> None
     if verdict:
         line = None if run.raw is None or tap.io == "input" else run.raw.line_of(leaf)
         caught = Catch(leaf, run.calls.current, "module", name, "", 0, path, index, tap.io, line)
-        run.catches.append(run.keep(caught, leaf, verdict, (), None))
+        run.add(run.keep(caught, leaf, verdict, (), None))

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch
@@ -77,6 +78,8 @@ class ModuleTree:
         self.by_address: dict[str, Node] = {}
         self.made: dict[Hashable, Any] = {}
         """Plans that were made for this model."""
+        self.forwards: list[CodeType | None] = []
+        """Code of each node's forward."""
         self.compiled = False
         """Some module runs through torch.compile."""
         self.scripted: list[str] = []
@@ -111,6 +114,9 @@ class ModuleTree:
             node.has_forward = not node.scripted and type(module).forward is not nn.Module.forward
             if node.scripted:
                 self.scripted.append(address)
+            self.forwards.append(
+                getattr(type(module).forward, "__code__", None) if node.has_forward else None
+            )
         node.addresses.append(address)
         self.by_address[address] = node
 

@@ -43,7 +43,7 @@ class KeptTensor:
             return
         # A storage that was resized to nothing would be read past its end.
         tensor = self._tensor
-        shrunk = tensor.untyped_storage().nbytes() < _extent(tensor)
+        shrunk = tensor.layout is torch.strided and tensor.untyped_storage().nbytes() < _extent(tensor)
         if shrunk or tensor._version != self._version:
             self._lost, self._tensor = True, torch.empty(0, dtype=tensor.dtype)
         else:
@@ -128,6 +128,29 @@ def _lies_on(storage: int, args: Any, kwargs: Any) -> bool:
         elif isinstance(argument, tuple | list) and _lies_on(storage, argument, None):
             return True
     return bool(kwargs) and _lies_on(storage, tuple(kwargs.values()), None)
+
+
+def alias_of(kept: Tensor, version: int, aliases: Aliases) -> KeptTensor | None:
+    """Keep a tensor that was detached when it was made, on memory of its own.
+
+    Args:
+        kept: The detached tensor.
+        version: Its version then; if it has another by now, the payload is lost, and reading it an error.
+        aliases: Where the alias is noted.
+    Returns: None for tensors without data (meta) or that may not leave their transform (vmap).
+    """
+    if kept.is_meta or is_functorch_wrapped(kept):
+        return None
+    alias = KeptTensor(kept, version)
+    if kept.layout is not torch.strided:
+        alias.own()
+        return alias
+    storage = kept.untyped_storage()
+    if storage.nbytes() > 2 * kept.nbytes or not storage.resizable():
+        alias.own()
+    else:
+        aliases.add(storage._cdata, alias)
+    return alias
 
 
 def take_copy(out: Tensor) -> KeptTensor | None:

@@ -4,11 +4,8 @@ Tensors are known by `id`, and an id counts only while a weak reference to the s
 reused as soon as a tensor dies, and holding tensors to keep their ids would pin every activation.
 """
 
-import os
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -18,6 +15,7 @@ from torch import Tensor
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR, Code
+from tl_integrations.capture.places import USERS_CODE, Place, user_place
 
 _SHOWN_AS_CODE = (
     torch.dtype,
@@ -31,16 +29,30 @@ _SHOWN_AS_CODE = (
     type(...),
 )
 _LONGEST_CODE = 200
-_PLAIN_LITERALS = frozenset({int, float, bool, str, type(None)})
+PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 class RawLog:
     """Lines in the order in which a forward met its tensors."""
 
-    __slots__ = ("_calls", "call_outputs", "failing", "ids", "lines", "on_source", "outputs", "sources")
+    __slots__ = (
+        "_calls",
+        "_forwards",
+        "call_outputs",
+        "callers",
+        "failing",
+        "ids",
+        "lines",
+        "on_source",
+        "outputs",
+        "sources",
+    )
 
     def __init__(self, calls: CallLog) -> None:
         self._calls = calls
+        self._forwards = calls.tree.forwards
+        self.callers: dict[int, Place | None] = {}
+        """Where the user's code called each module call."""
         self.lines: list[tuple[Any, ...]] = []
         """A source is `(kind, name, path, call, shape, dtype, device, requires_grad)`; an op is longer and
         begins with its entry."""
@@ -84,10 +96,38 @@ class RawLog:
             made = self.source(leaf) if number is None else number
             self.outputs.append((path, made, described(leaf)))
 
+    def note_caller(self, frame: FrameType, call: int, parent: int) -> None:
+        """Who called a module: that frame, or who called the frame's module if it is a forward in torch."""
+        code = frame.f_code
+        if USERS_CODE.get(id(code)) is code:
+            self.callers[call] = code, frame.f_lasti
+        elif parent in self.callers and code is self._forwards[self._calls.calls[parent][0]]:
+            self.callers[call] = self.callers[parent]
+        else:
+            self.callers[call] = user_place(frame)
+
+    def place(self, frame: FrameType) -> Place | None:
+        """Where the user's code called an op.
+
+        Args:
+            frame: The frame that called it. Walking on from there makes an object of every frame; for an op
+                in a module of torch's the place is known from when the module was called.
+        """
+        code = frame.f_code
+        if USERS_CODE.get(id(code)) is code:
+            return code, frame.f_lasti
+        current = self._calls.current
+        if current in self.callers and code is self._forwards[self._calls.calls[current][0]]:
+            return self.callers[current]
+        return user_place(frame)
+
     def note_call(self, call: int, out: Any) -> None:
         """The tensors that a module call returned."""
-        leaves = ((None, out),) if type(out) is Tensor else tensor_leaves(out)
-        found = (self.line_of(leaf) for _, leaf in leaves)
+        if type(out) is Tensor:
+            known = self.ids.get(id(out))
+            self.call_outputs[call] = (known[0],) if known is not None and known[1]() is out else ()
+            return
+        found = (self.line_of(leaf) for _, leaf in tensor_leaves(out))
         self.call_outputs[call] = tuple(number for number in found if number is not None)
 
     def name_sources(self, names: Callable[[], Mapping[int, tuple[str, str, Tensor]]]) -> None:
@@ -114,7 +154,7 @@ def described(tensor: Tensor) -> tuple[Any, ...]:
 def literal(value: Any, reads: list[int], log: RawLog) -> Any:
     """An argument that is no plain tensor, as a plain value; tensors inside it are added to `reads`."""
     kind: type[Any] = type(value)
-    if kind in _PLAIN_LITERALS:
+    if kind in PLAIN:
         return value
     if isinstance(value, Tensor):
         number = log.line_of(value)
@@ -125,35 +165,3 @@ def literal(value: Any, reads: list[int], log: RawLog) -> Any:
     if isinstance(value, _SHOWN_AS_CODE):
         return Code(repr(value)[:_LONGEST_CODE])
     return Code(f"<{kind.__name__}>")
-
-
-_INTERNAL: dict[CodeType, bool] = {}
-STAMPS: dict[str, tuple[int, int] | None] = {}
-"""Modification time in ns and size of the files of user code, as they were when the code was first met."""
-_HOMES = (torch.__path__[0], str(Path(__file__).parent))
-
-
-def calling_line() -> tuple[CodeType | None, int]:
-    """The nearest frame outside torch and this package."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        internal = _INTERNAL.get(code)
-        if internal is None:
-            internal = _INTERNAL[code] = _is_internal(code.co_filename)
-        if not internal:
-            return code, frame.f_lineno
-        frame = frame.f_back
-    return None, 0
-
-
-def _is_internal(file: str) -> bool:
-    if file.startswith(_HOMES):
-        return True
-    if file not in STAMPS:
-        try:
-            stat = os.stat(file)
-            STAMPS[file] = (stat.st_mtime_ns, stat.st_size)
-        except OSError:
-            STAMPS[file] = None
-    return False

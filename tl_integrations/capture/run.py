@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from tl_integrations.capture.calls import CallLog
+from tl_integrations.capture.decision_table import Entry
 from tl_integrations.capture.events import Event, Kind, Moment
 from tl_integrations.capture.gradients import GradientTap
-from tl_integrations.capture.payloads import Aliases, KeptTensor, is_functorch_wrapped, take
+from tl_integrations.capture.payloads import Aliases, KeptTensor, alias_of, is_functorch_wrapped, take
 from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.statistics import Measured, Numbers, Summariser
@@ -19,6 +20,11 @@ from tl_integrations.options import CaptureSpec
 
 backward_task = torch._C._current_graph_task_id
 """Which backward is at work on this thread, -1 for none: what runs inside one is a recomputation."""
+
+
+Held = tuple[Tensor, int, int, Entry, int, bool, int | None]
+"""A kept tensor that nothing was done with yet: detached, its version, module call, function, k-th of its
+type, whether it required gradients, line of the graph."""
 
 
 class Catch:
@@ -97,6 +103,9 @@ class Run:
     moment: Moment
     run_index: int
     aliases: Aliases = field(default_factory=Aliases)
+    held: list[Held] = field(default_factory=list)
+    """What was kept after `catches` and is not one of them yet: sizes and storages are looked at when
+    something is about to write, or when the forward has ended and the processor's caches are free for it."""
     catches: list[Catch] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """How often each type of op ran, for short labels."""
@@ -124,9 +133,39 @@ class Run:
     """Called with an error of the capture or of a user's predicate; raises it, or keeps it for later."""
 
     @property
+    def holds(self) -> bool:
+        """Whether a tensor that is kept whatever it is can be held first and looked at later."""
+        keeping = self.keeping
+        plain = keeping.payloads and keeping.aliases and keeping.plain is None and keeping.transform is None
+        looked_at = keeping.gradients or keeping.summariser is not None or self.halt is not None
+        return plain and not (looked_at or self.decides_late or self.window is not None)
+
+    @property
     def skipping(self) -> bool:
         """Whether events do not count now: paused, or a recomputation inside a backward."""
         return self.calls.paused > 0 or backward_task() != -1
+
+    def settle(self) -> None:
+        """Make catches of what was only held so far."""
+        held = self.held[:]
+        self.held.clear()
+        self.event_count += len(held)
+        for kept, version, call, entry, count, requires_grad, line in held:
+            caught = Catch(kept, call, "op", entry.func_name, entry.type, count, line=line)
+            caught.requires_grad = requires_grad
+            try:
+                caught.payload = alias_of(kept, version, self.aliases)
+                if caught.payload is None and is_functorch_wrapped(kept):
+                    self.notes.add("transform")
+                self.catches.append(caught)
+            except Exception as error:
+                self.on_error(error)
+
+    def add(self, *caught: Catch) -> None:
+        """Append catches, in capture order."""
+        if self.held:
+            self.settle()
+        self.catches += caught
 
     def keep(self, caught: Catch, out: Tensor, verdict: bool | CaptureSpec, args: Any, kwargs: Any) -> Catch:
         """Take hold of what was caught: payload, numbers and gradient, as far as they are wanted."""

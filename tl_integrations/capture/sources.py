@@ -45,6 +45,6 @@ class SourceOffers:
             if verdict:
                 seen = event if run.decides_late else None
                 caught = Catch(tensor, 0, kind, kind, kind, count, name, 0, "output", line, seen)
-                run.catches.append(run.keep(caught, tensor, verdict, (tensor,), None))
+                run.add(run.keep(caught, tensor, verdict, (tensor,), None))
         except Exception as error:
             run.on_error(error)

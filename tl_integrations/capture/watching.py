@@ -150,6 +150,7 @@ class Watcher:
             own_all: Copy every alias.
         """
         try:
+            run.settle()
             if own_all:
                 run.aliases.release_all()
             else:

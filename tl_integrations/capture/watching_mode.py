@@ -7,7 +7,8 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 Handler = Callable[..., Any]
-"""`handler(mode, func, types, args, kwargs)` runs the function and returns what it returned."""
+"""`handler(mode, func, types, args, kwargs)` runs the function and returns what it returned; `types` is None
+where torch's Python function called it by the shorter way."""
 
 
 class WatchingMode(TorchFunctionMode):
