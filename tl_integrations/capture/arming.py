@@ -1,20 +1,20 @@
 """Everything of ours that stands on a model or on torch while a forward is watched, and its removal.
 
-Each step's undoing is arranged before the step is taken, so that an exception at any point, a Ctrl-C
+Every step back may be taken where the step was not, and twice, so that an exception at any point, a Ctrl-C
 included, leaves nothing behind.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tl_integrations.capture import eager, fast_handle
 from tl_integrations.capture.forward_wrappers import (
+    CALL_IMPL,
     CALLERS,
     ForwardWrapper,
     QuietWrapper,
@@ -31,78 +31,106 @@ from tl_integrations.capture.watching_mode import Handler, WatchingMode
 _METRIC_METHODS = ("forward", "update", "compute")
 
 
+def make_wrappers(plan: Plan, tree: ModuleTree) -> list[ForwardWrapper]:
+    """The wrappers of a plan, to be armed again and again."""
+    kind = LoggingWrapper if plan.graph else ForwardWrapper
+    in_scope = {node.index for node in plan.scope or ()}
+    wrappers: list[ForwardWrapper] = []
+    for node in plan.stacked:
+        module = node.ref()
+        if module is not None and node.has_forward:
+            wrappers.append((ScopeWrapper if node.index in in_scope else kind)(module, node.index))
+    wrappers += [OutputWrapper(_alive(tap.node.ref()), tap.node.index, tap) for tap in plan.fused_taps]
+    if plan.functions:
+        wrappers += _quiet_wrappers(tree)
+    return wrappers
+
+
 class Arming:
-    """Arms one plan again and again; the wrappers are made once."""
+    """Watches on this thread while its block runs."""
 
-    def __init__(self, plan: Plan, tree: ModuleTree) -> None:
-        self.plan = plan
-        self.tree = tree
-        kind = LoggingWrapper if plan.graph else ForwardWrapper
-        in_scope = {node.index for node in plan.scope or ()}
-        self._wrappers: list[ForwardWrapper] = []
-        for node in plan.stacked:
-            module = node.ref()
-            if module is None or not node.has_forward:
-                continue
-            chosen = ScopeWrapper if node.index in in_scope else kind
-            self._wrappers.append(chosen(module, node.index))
-        self._fused = [
-            (OutputWrapper(_alive(tap.node.ref()), tap.node.index), tap) for tap in plan.fused_taps
-        ]
-        self._wrappers += [wrapper for wrapper, _ in self._fused]
-        if plan.functions:
-            self._wrappers += _quiet_wrappers(tree)
+    __slots__ = ("_eager", "_hooks", "_mode", "_plan", "_run", "_start", "_wrappers")
 
-    @contextmanager
-    def armed(self, run: Run, make_handler: Callable[[], Handler]) -> Iterator[None]:
-        """Watch on this thread until the block ends."""
-        plan = self.plan
-        with ExitStack() as undo:
-            undo.callback(_end, run)
-            if self.tree.compiled or (plan.functions and "torch._dynamo" in sys.modules):
-                undo.callback(_surely, lambda: eager.release(run))
-                eager.force(run)
-            undo.callback(_surely, lambda: remove(self._wrappers))
-            self._give(run)
-            install(self._wrappers, run.calls)
-            hooks = [TapHook(tap, run) for tap in plan.taps]
-            undo.callback(_surely, lambda: _detach(hooks))
-            for hook in hooks:
-                hook.attach()
-            if plan.functions:
-                mode = WatchingMode(make_handler())
-                undo.callback(_surely, lambda: fast_handle.remove(mode))
-                fast_handle.install(mode)
-                if plan.scope is None:
-                    undo.callback(_surely, lambda: _take_off_stack(mode))
-                    mode.__enter__()  # type: ignore[no-untyped-call]
-                else:
-                    self._give_mode(mode)
-            yield
+    def __init__(
+        self, plan: Plan, wrappers: Sequence[ForwardWrapper], run: Run, handler: Handler | None
+    ) -> None:
+        self._plan = plan
+        self._wrappers = wrappers
+        self._run = run
+        self._mode = None if handler is None else WatchingMode(handler)
+        self._hooks: list[TapHook] = []
+        self._eager = run.calls.tree.compiled or (handler is not None and "torch._dynamo" in sys.modules)
 
-    def _give(self, run: Run) -> None:
-        if run.raw is not None:
-            for wrapper in self._wrappers:
-                if isinstance(wrapper, LoggingWrapper):
-                    wrapper.raw_log = run.raw
-        for wrapper, tap in self._fused:
-            wrapper.run, wrapper.tap = run, tap
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+        try:
+            self._arm()
+        except BaseException:
+            self._disarm()
+            raise
 
-    def _give_mode(self, mode: TorchFunctionMode) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._run.seconds = perf_counter() - self._start
+        self._disarm()
+
+    def _arm(self) -> None:
+        plan, run, mode = self._plan, self._run, self._mode
+        if self._eager:
+            eager.force(run)
         for wrapper in self._wrappers:
-            if isinstance(wrapper, ScopeWrapper):
-                wrapper.mode = mode
+            if type(wrapper) is not ForwardWrapper:
+                wrapper.prepare(run, mode)
+        install(self._wrappers, run.calls)
+        self._hooks = [TapHook(tap, run) for tap in plan.taps]
+        for hook in self._hooks:
+            hook.attach()
+        if mode is not None:
+            fast_handle.install(mode)
+            if plan.scope is None:
+                mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def _disarm(self) -> None:
+        """Take everything away again, whatever of it is there, also when an interrupt strikes meanwhile."""
+        try:
+            self._take_away()
+        except BaseException:
+            self._take_away()
+            raise
+
+    def _take_away(self) -> None:
+        """The steps back; each may be repeated."""
+        mode = self._mode
+        try:
+            if mode is not None:
+                if self._plan.scope is None:
+                    _take_off_stack(mode)
+                fast_handle.remove(mode)
+        finally:
+            try:
+                for hook in self._hooks:
+                    hook.detach()
+            finally:
+                remove(self._wrappers)
+                if self._eager:
+                    eager.release(self._run)
+                self._run.calls.owner = 0
 
 
 class ScopeWrapper(ForwardWrapper):
     """Watches functions only while its module's forward runs."""
 
     __slots__ = ("mode",)
-    mode: TorchFunctionMode
+    mode: WatchingMode
+
+    def prepare(self, run: Run, mode: WatchingMode | None) -> None:
+        assert mode is not None, "a scope is planned only for functions"
+        self.mode = mode
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
+        caller = sys._getframe(1).f_code
+        outside = caller is not CALL_IMPL and caller.co_filename not in CALLERS
+        if outside or log.paused or log.owner != get_ident():
             return self.forward(*args, **kwargs)
         calls, parent = log.calls, log.current
         log.current = len(calls)
@@ -117,29 +145,11 @@ class ScopeWrapper(ForwardWrapper):
             log.current = parent
 
 
-def _end(run: Run) -> None:
-    run.calls.owner = 0
-
-
-def _surely(step: Callable[[], None]) -> None:
-    """Take a step that may be repeated, also when an interrupt strikes in its middle."""
-    try:
-        step()
-    except BaseException:
-        step()
-        raise
-
-
-def _detach(hooks: Sequence[TapHook]) -> None:
-    for hook in hooks:
-        hook.detach()
-
-
 def _mode_stack() -> list[Any]:
     return [torch._C._get_function_stack_at(level) for level in range(torch._C._len_torch_function_stack())]
 
 
-def _take_off_stack(mode: TorchFunctionMode) -> None:
+def _take_off_stack(mode: WatchingMode) -> None:
     """Pop the mode, from under others if some were left above it."""
     if mode not in _mode_stack():
         return

@@ -10,6 +10,8 @@ from torch import nn
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.errors import UnsupportedModelError
 
+_SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+
 
 def call_form(
     input_args: Any, input_kwargs: Mapping[str, Any] | None
@@ -52,7 +54,7 @@ def check_watchable(model: Any) -> ModuleTree:
             f"A model is a torch.nn.Module; this is a {type(model).__name__}. Wrap a function in a module."
         )
     inner = unwrapped(model)
-    if isinstance(inner, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+    if isinstance(inner, _SCRIPTED):
         raise UnsupportedModelError(
             f"{type(inner).__name__} runs inside TorchScript, where no function can be seen. "
             "Watch the eager model that it was made from."

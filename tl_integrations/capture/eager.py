@@ -20,9 +20,8 @@ def force(user: object) -> None:
     with _LOCK:
         _USERS.add(id(user))
         if not _held:
-            stance = torch.compiler.set_stance("force_eager")
-            _held.append(stance)
-            stance.__enter__()
+            # It takes hold when it is made; entering it as well would only do so again.
+            _held.append(torch.compiler.set_stance("force_eager"))
 
 
 def release(user: object) -> None:

@@ -1,13 +1,14 @@
 """Why a capture kept nothing, in words: an empty result is never silent."""
 
+from tl_integrations.capture.binding import Binding
 from tl_integrations.capture.run import Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selectors import Func, InModule, ModuleIo
 
 
-def nothing_kept(selector: Selector, run: Run) -> str | None:
+def nothing_kept(binding: Binding, run: Run) -> str | None:
     """What was asked for and did not happen in this run; None when everything named did."""
-    named = [part.address for part in selector.parts() if isinstance(part, ModuleIo)]
+    selector, named = binding.bound, binding.named
     if run.catches and not named:
         return None
     nodes = run.calls.tree.nodes

@@ -1,12 +1,13 @@
 """Errors of predicates and of the capture itself: raised inside the forward, or kept until after it."""
 
+from tl_integrations.capture.selector import Selector
 from tl_integrations.errors import PredicateError
 
 
 class ErrorLedger:
     """Keeps errors up to a limit, and counts them all; or raises the first at once."""
 
-    def __init__(self, fails_fast: bool, limit: int, selector: str) -> None:
+    def __init__(self, fails_fast: bool, limit: int, selector: Selector) -> None:
         self._fails_fast = fails_fast
         self._limit = limit
         self._selector = selector
@@ -16,7 +17,7 @@ class ErrorLedger:
     def note(self, error: Exception) -> None:
         """Deal with an error that came while a forward is watched."""
         if self._fails_fast:
-            error.add_note(f"Raised while capturing with save={self._selector}.")
+            error.add_note(f"Raised while capturing with save={self._selector!r}.")
             raise error
         self._count += 1
         if len(self.errors) < self._limit:
@@ -38,7 +39,7 @@ class ErrorLedger:
         self.clear()
         first = errors[0]
         raised = PredicateError(
-            f"{count} event{'s' if count > 1 else ''} could not be captured with save={self._selector}; "
+            f"{count} event{'s' if count > 1 else ''} could not be captured with save={self._selector!r}; "
             f"the first: {type(first).__name__}: {first}"
         )
         raised.failures, raised.total_count = tuple(errors), count

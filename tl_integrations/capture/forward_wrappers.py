@@ -15,6 +15,8 @@ from typing import Any
 from torch import nn
 
 from tl_integrations.capture.calls import CallLog
+from tl_integrations.capture.run import Run
+from tl_integrations.capture.watching_mode import WatchingMode
 
 _LOCK = threading.RLock()
 _NOTHING = object()
@@ -43,9 +45,14 @@ class ForwardWrapper:
         self.previous: Any = _NOTHING
         self.forward: Callable[..., Any] = getattr(type(module), attribute).__get__(module)
 
+    def prepare(self, run: Run, mode: WatchingMode | None) -> None:
+        """Take what a kind of wrapper needs of a run that is about to be watched."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log
-        if log.owner != get_ident() or log.paused or sys._getframe(1).f_code.co_filename not in CALLERS:
+        caller = sys._getframe(1).f_code
+        outside = caller is not CALL_IMPL and caller.co_filename not in CALLERS
+        if outside or log.paused or log.owner != get_ident():
             return self.forward(*args, **kwargs)
         calls, parent = log.calls, log.current
         log.current = len(calls)

@@ -25,8 +25,8 @@ def sparse_handler(run: Run, table: DecisionTable) -> Handler:
         entry = lookup(func)
         if entry is None:
             entry = learn(func)
-        touches = (entry.risky or kwargs) and touches_now(entry, args, kwargs)
-        if touches and (held or alive):
+        touches = (entry.wanted or held or alive) and (entry.risky or kwargs)
+        if touches := touches and touches_now(entry, args, kwargs):
             protect(run, entry, args, kwargs)
         out = func(*args, **kwargs) if kwargs else func(*args)
         if entry.wanted:
@@ -40,7 +40,10 @@ def sparse_handler(run: Run, table: DecisionTable) -> Handler:
 
 def protect(run: Run, entry: Entry, args: Any, kwargs: Any) -> None:
     """Copy aliases on memory that this call may write or hand out."""
-    run.settle()
+    if run.held:
+        run.settle()
+    if not run.aliases.by_storage:
+        return
     touched = args[entry.touches_from :]
     run.aliases.release(flat_tensors((*touched, *kwargs.values()) if kwargs else touched))
 

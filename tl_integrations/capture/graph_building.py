@@ -106,11 +106,19 @@ def named_tensors(tree: ModuleTree) -> dict[int, tuple[str, str, Tensor]]:
 
 def _unused_parameters(tree: ModuleTree, used: set[str]) -> list[OpLine]:
     """Parameters that no op read: they count as the model's."""
-    return [
-        _source_line(("parameter", name, "", 0, p.shape, p.dtype, p.device, p.requires_grad))
-        for kind, name, p in named_tensors(tree).values()
-        if kind == "parameter" and name not in used
-    ]
+    unused = []
+    seen: set[int] = set()
+    for node in tree.nodes:
+        module = node.ref()
+        prefix = f"{node.address}." if node.address else ""
+        for name, p in module._parameters.items() if module is not None else ():
+            if p is None or id(p) in seen:
+                continue
+            seen.add(id(p))
+            if prefix + name not in used:
+                row = ("parameter", prefix + name, "", 0, p.shape, p.dtype, p.device, p.requires_grad)
+                unused.append(_source_line(row))
+    return unused
 
 
 def _module_line(raw: RawLog, calls: CallLog, call: int) -> ModuleLine:

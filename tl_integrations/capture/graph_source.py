@@ -18,7 +18,7 @@ from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR
 from tl_integrations.capture.raw_log import PLAIN, RawLog, literal
 from tl_integrations.capture.run import Run, backward_task
-from tl_integrations.capture.watching_mode import Handler
+from tl_integrations.capture.watching_mode import Handler, WatchingMode
 
 _SEVERAL = (tuple, list, dict)
 
@@ -82,6 +82,10 @@ class LoggingWrapper(ForwardWrapper):
 
     __slots__ = ("raw_log",)
     raw_log: RawLog
+
+    def prepare(self, run: Run, mode: WatchingMode | None) -> None:
+        assert run.raw is not None, "this kind is planned only for graphs"
+        self.raw_log = run.raw
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log = self.log

@@ -16,6 +16,7 @@ from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import Node
 from tl_integrations.capture.run import Catch, Run, backward_task
 from tl_integrations.capture.selector import Io, Selector
+from tl_integrations.capture.watching_mode import WatchingMode
 from tl_integrations.options import CaptureSpec
 
 
@@ -125,7 +126,13 @@ class OutputWrapper(ForwardWrapper):
 
     __slots__ = ("run", "tap")
     run: Run
-    tap: Tap
+
+    def __init__(self, module: nn.Module, index: int, tap: Tap) -> None:
+        super().__init__(module, index)
+        self.tap = tap
+
+    def prepare(self, run: Run, mode: WatchingMode | None) -> None:
+        self.run = run
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         direct = sys._getframe(1).f_code.co_filename not in CALLERS

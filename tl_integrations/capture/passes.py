@@ -198,8 +198,3 @@ class PassGraphs(Mapping[tuple[Moment, int], GraphLog]):
 
     def __len__(self) -> int:
         return len(self._passes)
-
-
-def has_final_labels(selector: Selector) -> bool:
-    """Whether some part can be answered only by final labels, after the forward."""
-    return any(isinstance(part, Label) and part.is_final for part in selector.parts())

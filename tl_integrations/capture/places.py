@@ -4,6 +4,7 @@ A place is noted as code and offset; which line that is is worked out when someb
 """
 
 import os
+from bisect import bisect_right
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -15,6 +16,8 @@ Place = tuple[CodeType, int]
 USERS_CODE: dict[int, CodeType] = {}
 """Code outside torch and this package that was met, by its id: hashing code would take longer than all."""
 _INNER_CODE: dict[int, CodeType] = {}
+_LINES: dict[int, tuple[list[int], list[int]]] = {}
+"""Offsets where lines begin and their numbers, of code in `USERS_CODE`."""
 STAMPS: dict[str, tuple[int, int] | None] = {}
 """Modification time in ns and size of the files of user code, as they were when the code was first met."""
 _HOMES = (torch.__path__[0], str(Path(__file__).parent))
@@ -36,8 +39,11 @@ def line_of(place: Place | None) -> tuple[str, int]:
     if place is None:
         return "", 0
     code, offset = place
-    line = next((number for start, end, number in code.co_lines() if start <= offset < end), None)
-    return code.co_filename, line or code.co_firstlineno
+    lines = _LINES.get(id(code))
+    if lines is None:
+        starts = [(start, line or code.co_firstlineno) for start, _, line in code.co_lines()]
+        lines = _LINES[id(code)] = [start for start, _ in starts], [line for _, line in starts]
+    return code.co_filename, lines[1][bisect_right(lines[0], offset) - 1]
 
 
 def _is_users(code: CodeType) -> bool:

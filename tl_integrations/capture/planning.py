@@ -15,7 +15,7 @@ from tl_integrations.capture.module_source import Tap
 from tl_integrations.capture.module_tree import FUSED, ModuleTree, Node
 from tl_integrations.capture.selector import Io, ModuleSubject, Selector
 from tl_integrations.capture.selectors import Contains, Label, Regex, Where
-from tl_integrations.capture.windows import uses_window
+from tl_integrations.capture.windows import FollowedBy, PrecededBy, uses_window
 from tl_integrations.errors import SelectorError
 
 T = TypeVar("T")
@@ -44,26 +44,20 @@ class Plan:
         return self.functions and self.scope is None
 
 
-def bound_to(selector: Selector, tree: ModuleTree) -> Selector:
-    """The selector for this model, bound once."""
-    return _remembered(tree, ("bound", selector), selector, lambda: selector.bind(tree))
+def remembered(tree: ModuleTree, key: Hashable, selector: Selector, make: Callable[[], T]) -> T:
+    """What was made before for this model.
 
-
-def plan_for(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bool) -> "Plan":
-    """The plan of a bound selector, made once."""
-    key = ("plan", selector, graph, every_op)
-    return _remembered(tree, key, selector, lambda: make_plan(selector, tree, graph=graph, every_op=every_op))
-
-
-def _remembered(tree: ModuleTree, key: Hashable, selector: Selector, make: Callable[[], T]) -> T:
-    """What was made before for this model; but a user's function is not held, since it may hold the model."""
-    if any(isinstance(part, Where) for part in selector.parts()):
-        return make()
+    Not held: what has a user's function in it, since that may hold the model, and what looks at the ops
+    before, since its options are checked each time.
+    """
     found: T | None = tree.made.get(key)
-    if found is None:
-        if len(tree.made) > _MOST_PLANS:
-            tree.made.clear()
-        found = tree.made[key] = make()
+    if found is not None:
+        return found
+    if len(tree.made) > _MOST_PLANS:
+        tree.made.clear()
+    found = make()
+    if not any(isinstance(part, Where | PrecededBy | FollowedBy) for part in selector.parts()):
+        tree.made[key] = found
     return found
 
 

@@ -34,6 +34,9 @@ from tl_integrations.capture.watching import Watcher
 from tl_integrations.errors import OptionError, RecorderStateError
 from tl_integrations.options import CaptureOptions, CaptureSpec, SummaryOptions
 
+# Made once: making a frozen dataclass takes a microsecond, and ten where the model has filled the caches.
+_NO_MOMENT, _NO_FAILURE, _COMPLETE = Moment(), Failure(), Outcome()
+
 
 class Recorder:
     """Watches forwards of one model; constructing it attaches nothing.
@@ -131,11 +134,11 @@ class Recorder:
         self._outbox = Outbox(storage, repr(self._watcher.selector)) if storage is not None else None
         self._passes: list[Pass] = []
         self._sent: list[SentPass] = []
-        self._ledger = ErrorLedger(fails_fast, max_predicate_failures, repr(self._watcher.selector))
+        self._ledger = ErrorLedger(fails_fast, max_predicate_failures, self._watcher.selector)
         self._run: Run | None = None
         self._run_count = 0
-        self._outcome = Outcome()
-        self._failure = Failure()
+        self._outcome = _COMPLETE
+        self._failure = _NO_FAILURE
         self._output: tuple[Any, ...] = ()
         self._state: Literal["ready", "failed", "closed"] = "ready"
         self._warned_empty = self._warned_transform = False
@@ -155,7 +158,7 @@ class Recorder:
         Returns: The output; None after a halt, or after a failure with `on_forward_error="return_partial"`.
         """
         args, kwargs = call_form(input_args, input_kwargs)
-        run = self._begin(Moment())
+        run = self._begin(_NO_MOMENT)
         out: Any = None
         try:
             self._watcher.note_arguments(run, args, kwargs)
@@ -181,7 +184,7 @@ class Recorder:
 
         The block is one pass: `pass_index` counts calls of a module within it.
         """
-        run = self._begin(moment or Moment())
+        run = self._begin(moment or _NO_MOMENT)
         failed = True
         try:
             with self._watcher.armed(run):
@@ -311,7 +314,7 @@ class Recorder:
         """What to warn of when a run kept nothing of what was named; once per recorder."""
         if self._warned_empty or run.halted or self._ledger.errors:
             return None
-        text = nothing_kept(self._watcher.bound, run)
+        text = nothing_kept(self._watcher.binding, run)
         self._warned_empty = text is not None
         return text
 

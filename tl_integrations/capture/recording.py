@@ -197,7 +197,9 @@ class Recording:
             RecordingFailedError: if there are several forwards.
             CaptureError: if it was not logged.
         """
-        keys = set(zip(self._table.column("moment"), self._table.column("run_index"))) or set(self._graphs)
+        moments, runs = self._table.column("moment"), self._table.column("run_index")
+        # Records of one forward share their moment, which takes longer to hash than to tell by its id.
+        keys = set({(id(m), run): (m, run) for m, run in zip(moments, runs)}.values()) or set(self._graphs)
         if len(keys) > 1:
             raise RecordingFailedError(
                 f"The recording holds {len(keys)} forwards. Narrow it to one with `.at(step)` or a slice.",

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from tl_integrations.capture.calls import CallPath
 from tl_integrations.capture.events import Event, Record
 from tl_integrations.capture.labels import type_of
 from tl_integrations.capture.run import Catch, Run
@@ -30,23 +30,34 @@ def make_records(
         forced_eager: A compiled model ran eagerly.
         counted: Every op was seen, so that short labels are right.
     """
-    layers = _layer_names(run, catches)
+    paths = [run.calls.path(caught.call) for caught in catches]
+    layers = _layer_names(catches, paths)
     made = []
-    for caught, layer in zip(catches, layers, strict=True):
-        found = caught.numbers
+    for caught, path, layer in zip(catches, paths, layers, strict=True):
+        found, line = caught.numbers, caught.line
+        if caught.kind == "module" or line is None or labels is None or raw_labels is None or passes is None:
+            label = raw_label = None
+            pass_index = path.pass_index
+            short_label = caught.short_label if counted and caught.kind != "module" else None
+        else:
+            label, raw_label, pass_index = labels[line], raw_labels[line], passes[line]
+            short_label = raw_label.rsplit("_", 2)[0]
         made.append(
             Record(
                 moment=run.moment,
                 run_index=run.run_index,
                 kind=caught.kind,
-                **_labelled(run, caught, labels, raw_labels, passes, counted),
+                label=label,
+                raw_label=raw_label,
+                short_label=short_label,
+                pass_index=pass_index,
                 func_name=caught.func_name,
-                address=run.calls.path(caught.call).node.address,
-                modules=run.calls.path(caught.call).modules,
+                address=path.node.address,
+                modules=path.modules,
                 path=caught.path,
                 io=caught.io,
                 layer=layer,
-                line=caught.line,
+                line=line,
                 shape=tuple(caught.shape),
                 dtype=caught.dtype,
                 device=str(caught.device),
@@ -84,32 +95,9 @@ def event_of(record: Record) -> Event:
     )
 
 
-def _labelled(
-    run: Run,
-    caught: Catch,
-    labels: Sequence[str] | None,
-    raw_labels: Sequence[str] | None,
-    passes: Sequence[int] | None,
-    counted: bool,
-) -> dict[str, Any]:
-    line = caught.line
-    own_pass = run.calls.path(caught.call).pass_index
-    if caught.kind == "module":
-        return {"pass_index": own_pass}
-    if line is None or labels is None or raw_labels is None or passes is None:
-        return {"short_label": caught.short_label if counted else None, "pass_index": own_pass}
-    short = raw_labels[line].rsplit("_", 2)[0]
-    return {
-        "label": labels[line],
-        "raw_label": raw_labels[line],
-        "short_label": short,
-        "pass_index": passes[line],
-    }
-
-
-def _layer_names(run: Run, catches: Sequence[Catch]) -> list[str]:
+def _layer_names(catches: Sequence[Catch], paths: Sequence[CallPath]) -> list[str]:
     """A name for each catch: its module call, and its op where that call has several."""
-    plain = [_module_name(run, caught) for caught in catches]
+    plain = [_module_name(caught, path) for caught, path in zip(catches, paths, strict=True)]
     shared = Counter(plain)
     names = [
         name if name and shared[name] == 1 else _op_name(name, caught, position)
@@ -123,10 +111,9 @@ def _layer_names(run: Run, catches: Sequence[Catch]) -> list[str]:
     return names
 
 
-def _module_name(run: Run, caught: Catch) -> str:
+def _module_name(caught: Catch, path: CallPath) -> str:
     if caught.kind in ("input", "buffer"):
         return caught.path
-    path = run.calls.path(caught.call)
     repeat = f":{path.pass_index}" if path.pass_index > 1 else ""
     given = ".input" if caught.io == "input" else ""
     return f"{path.node.address}{repeat}{given}{caught.path}"

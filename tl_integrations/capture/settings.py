@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import torch
@@ -87,13 +88,26 @@ def keeping_of(
     transform: Callable[[Tensor], Tensor] | None,
 ) -> Keeping:
     """How tensors are kept, from a recorder's options."""
+    plain = plain_spec(default_op, backward_ready, capture)
+    chosen = gradient_selector(save_grads, tree)
+    listens = gradients or bool(save_grads)
+    summarised = bool(summaries.statistics or summaries.histogram_bins)
+    if chosen is None and transform is None and not summarised:
+        return _plain_keeping(payloads, keep == "alias", listens, default_op, plain)
     return Keeping(
         payloads=payloads,
         aliases=keep == "alias",
-        gradients=gradients or bool(save_grads),
-        gradients_of=gradient_selector(save_grads, tree),
-        summariser=Summariser(summaries) if summaries.statistics or summaries.histogram_bins else None,
+        gradients=listens,
+        gradients_of=chosen,
+        summariser=Summariser(summaries) if summarised else None,
         default=default_op,
-        plain=plain_spec(default_op, backward_ready, capture),
+        plain=plain,
         transform=transform,
     )
+
+
+@cache
+def _plain_keeping(
+    payloads: bool, aliases: bool, gradients: bool, default: bool | CaptureSpec, plain: CaptureSpec | None
+) -> Keeping:
+    return Keeping(payloads=payloads, aliases=aliases, gradients=gradients, default=default, plain=plain)
