@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tl_integrations.capture.binding import binding_for
 from tl_integrations.capture.events import Record
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_source import Tap
 from tl_integrations.capture.module_tree import ModuleTree, Node, module_tree
 from tl_integrations.capture.payloads import is_functorch_wrapped
-from tl_integrations.capture.planning import bound_to, plan_for
 from tl_integrations.capture.run import backward_task
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.statistics import fetch
 from tl_integrations.errors import UnsupportedModelError
+from tl_integrations.options import CaptureOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +170,7 @@ class FiniteWatch:
 
 
 def _watched(selector: Selector, tree: ModuleTree) -> list[Node]:
-    plan = plan_for(bound_to(selector, tree), tree, graph=False, every_op=False)
+    plan = binding_for(selector, tree, CaptureOptions(), graph=False, halts=False).plan
     taps: tuple[Tap, ...] = (*plan.taps, *plan.fused_taps)
     nodes = [tap.node for tap in taps if tap.io == "output" and tap.node.index]
     return nodes or [node for node in tree.nodes[1:] if not node.scripted and not node.opaque]
