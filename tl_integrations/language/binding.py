@@ -21,6 +21,7 @@ RESERVED = frozenset(
 """Keys that mean something to Hydra inside a node, in 1.3 or 1.4."""
 
 _CONFIG_TYPES = ("DictConfig", "ListConfig")
+_MOST_SHAPES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,10 @@ class Plan:
     """1 when Python counts a `self` in its messages."""
     takes_config: frozenset[str] = frozenset()
     """Parameters annotated as DictConfig or ListConfig, which are handed such an object unchanged."""
-    reserved: bool = False
-    """Whether a parameter has a name that Hydra keeps for itself."""
     known: bool = True
     """False when the callable has no signature that Python can tell."""
+    shapes: dict[tuple[Any, ...], tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """Ways it was called so far, as `(number of positionals, *names)`, with the order of the bound names."""
 
 
 def make_plan(label: str, signature: inspect.Signature | None, *, bound: int = 0) -> Plan:
@@ -70,7 +71,6 @@ def make_plan(label: str, signature: inspect.Signature | None, *, bound: int = 0
         positional_only=sum(p.kind is kinds.POSITIONAL_ONLY for p in positional),
         names=tuple(nameable),
         nameable=frozenset(nameable),
-        reserved=not RESERVED.isdisjoint(nameable),
         required=frozenset(p.name for p in named if p.default is kinds.empty),
         defaults={p.name: p.default for p in named if p.default is not kinds.empty},
         star=next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None),
@@ -101,11 +101,28 @@ def bind(
     Returns: positional arguments that have no name, and named ones in signature order, then `**kwargs`.
     Raises: TypeError as the call itself would; TraceError for what a config cannot name.
     """
-    keys = kwargs.keys()
-    if plan.known and not partial and not plan.reserved:
-        named = _directly(plan, args, kwargs)
-        if named is not None:
-            return [], named
+    order = None if partial else plan.shapes.get((len(args), *kwargs))
+    if order is None:
+        return _bind_anew(plan, args, kwargs, star, partial)
+    if args:
+        kwargs = {**dict(zip(plan.positional, args)), **kwargs}
+    return [], {name: kwargs[name] for name in order} if order else kwargs
+
+
+def _bind_anew(
+    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool, partial: bool
+) -> tuple[list[Any], dict[str, Any]]:
+    """Bind a call of a shape that was not seen before; one that fits is kept, since it binds alike each time."""
+    positional, named = _checked(plan, args, kwargs, star, partial)
+    if plan.known and not positional and not partial and len(plan.shapes) < _MOST_SHAPES:
+        as_called = [*plan.positional[: len(args)], *kwargs]
+        plan.shapes[len(args), *kwargs] = () if [*named] == as_called else tuple(named)
+    return positional, named
+
+
+def _checked(
+    plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool, partial: bool
+) -> tuple[list[Any], dict[str, Any]]:
     if not plan.known:
         if args and not star:
             raise TraceError(
@@ -113,7 +130,7 @@ def bind(
                 f"named. "
                 f"Pass them by keyword, or write L.call({plan.label})(...), which keeps them positional."
             )
-        _refuse_reserved(plan, keys)
+        _refuse_reserved(plan, kwargs)
         return list(args), kwargs
     positional, named = _place(plan, args, partial)
     _merge(plan, args, named, kwargs)
@@ -124,28 +141,8 @@ def bind(
         _refuse_missing(plan, len(args), named)
     order = [name for name in plan.names if name in named]
     extra = [name for name in named if name not in plan.nameable]
-    _refuse_reserved(plan, named.keys())
+    _refuse_reserved(plan, named)
     return positional, {name: named[name] for name in (*order, *extra)}
-
-
-def _directly(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """The common case, at a third of the time: everything has a name and fits. None when it is not that
-    case."""
-    if args:
-        if plan.positional_only or len(args) > len(plan.positional):
-            return None
-        named = dict(zip(plan.positional, args))
-        if kwargs:
-            if not named.keys().isdisjoint(kwargs):
-                return None
-            named.update(kwargs)
-    else:
-        named = kwargs
-    for name in plan.required:
-        if name not in named:
-            return None
-    ordered = {name: named[name] for name in plan.names if name in named}
-    return ordered if len(ordered) == len(named) else None
 
 
 def _place(plan: Plan, args: tuple[Any, ...], partial: bool) -> tuple[list[Any], dict[str, Any]]:

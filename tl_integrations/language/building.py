@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tl_integrations.errors import BuildError, ConfigError
 from tl_integrations.language import provenance, tracing
 from tl_integrations.language.encoding import EXACT
-from tl_integrations.language.keys import Path, dotted
+from tl_integrations.language.keys import Path, Where, dotted, path_of
 from tl_integrations.language.nodes import Site, place
 from tl_integrations.language.opening import open_config
 from tl_integrations.language.paths import load
@@ -18,7 +18,6 @@ from tl_integrations.language.scanning import GET_OBJECT, plain_names
 from tl_integrations.language.targets import real_name, target_of
 from tl_integrations.language.trust import Mention, Policy, mentions
 
-Where = Any
 _WORDS = frozenset({"_target_", "_args_", "_partial_", "_convert_", "_recursive_"})
 _MODES = ("none", "partial", "object", "all")
 
@@ -184,7 +183,7 @@ class _Builder:
         return built
 
     def _key(self, where: Where) -> str:
-        return dotted((*self._base, *_path(where)))
+        return dotted((*self._base, *path_of(where)))
 
     def _words(self, node: dict[str, Any], where: Where, mode: str) -> tuple[str, bool, bool]:
         mode, recursive, partial = (
@@ -221,13 +220,5 @@ class _Builder:
         return built
 
     def _recorded_at(self, where: Where) -> str:
-        site = self._sites.get((*self._base, *_path(where)))
+        site = self._sites.get((*self._base, *path_of(where)))
         return f", recorded at {place(site)}" if site else ""
-
-
-def _path(where: Where) -> Path:
-    keys: list[Any] = []
-    while where is not None:
-        where, key = where
-        keys.append(key)
-    return tuple(reversed(keys))

@@ -10,7 +10,7 @@ from tl_integrations.language import provenance, tracing
 from tl_integrations.language.binding import bind
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import lower, to_config
-from tl_integrations.language.nodes import call_site
+from tl_integrations.language.nodes import call_spot
 from tl_integrations.language.targets import Target, target_of
 
 
@@ -52,7 +52,7 @@ class _Writer:
         plan = self.target.plan
         positional, named = bind(plan, args, kwargs, star=True, partial=self.partial)
         recorded = tracing.encode_call(self.target, plan, positional, named, Encoder(), self.partial)
-        recorded.site = call_site(1)
+        recorded.spot = call_spot(1)
         return to_config(lower(recorded))
 
 

@@ -33,7 +33,7 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
         if tracing.active and called and not c.__flags__ & _ABSTRACT:
             tape = tracing.current()
             if tape is not None:
-                return tape.record(_own_target(c), args, kwargs)
+                return tape.record(target if c is cls else _own_target(c), args, kwargs)
         if not record or not called:
             return _make(c, cls, __new__, original, args, kwargs)
         plain = provenance.snapshot(args, kwargs)

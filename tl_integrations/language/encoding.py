@@ -45,16 +45,18 @@ class Encoder:
         self.trees: dict[tuple[int, bool], tuple[object, Any]] = {}
         self._open: set[int] = set()
 
-    def arguments(self, values: dict[str, Any], label: str) -> dict[str, Encoded]:
-        """Encode named arguments; `label` starts the path in messages."""
-        encoded: dict[str, Encoded] = {}
+    def arguments(self, values: dict[str, Any], label: str) -> bool:
+        """Encode named arguments in place; `label` starts the path in messages.
+
+        Returns: Whether all were scalars that stay as they are.
+        """
+        flat = True
         for name, value in values.items():
             kind = type(value)
-            if kind in EXACT or (kind is str and value.isalnum() and value.isascii()):
-                encoded[name] = value
-            else:
-                encoded[name] = self.value(value, (label, name))
-        return encoded
+            if kind not in EXACT and (kind is not str or not value.isalnum()):
+                values[name] = encoded = self.value(value, (label, name))
+                flat = flat and type(encoded) is str
+        return flat
 
     def value(self, value: Any, where: Where) -> Encoded:
         """Encode one value. Raises TraceError naming the place, the type and the cures."""

@@ -8,7 +8,20 @@ from tl_integrations.errors import TraceError
 Path = tuple[Any, ...]
 """Keys and indices from the root of a config."""
 
+Where = Any
+"""The same as linked pairs `(outer, key)`, None for the root: walks make one per value and flatten few."""
+
 _SIMPLE_KEY = re.compile(r"[A-Za-z_][\w-]*|\d+")
+
+
+def path_of(where: Where) -> Path:
+    """The keys of a linked path, outermost first."""
+    keys: list[Any] = []
+    while where is not None:
+        where, key = where
+        keys.append(key)
+    keys.reverse()
+    return tuple(keys)
 
 
 def relative(path: Path, first: Path) -> str:

@@ -11,7 +11,7 @@ _SPECIAL = re.compile(r"\$\{|^\?\?\?$|[\ud800-\udfff]|" + re.escape(MARK))
 
 def needs_escape(text: str) -> bool:
     """Whether OmegaConf or YAML would change `text`, or it holds the mark of a recorded call."""
-    return not (text.isalnum() and text.isascii()) and _SPECIAL.search(text) is not None
+    return not text.isalnum() and _SPECIAL.search(text) is not None
 
 
 def literal(text: str) -> dict[str, Any]:

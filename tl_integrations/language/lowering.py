@@ -6,8 +6,8 @@ from typing import Any, Literal
 from tl_integrations.errors import TraceError
 from tl_integrations.language.defaults import DefaultsMode, with_defaults
 from tl_integrations.language.encoding import EXACT, Encoder, is_compound
-from tl_integrations.language.keys import Path, dotted, relative
-from tl_integrations.language.nodes import Call, Site, Tree, place
+from tl_integrations.language.keys import Path, Where, dotted, path_of, relative
+from tl_integrations.language.nodes import Call, Site, Tree, place, site_of
 
 Sharing = Literal["reference", "duplicate", "refuse"]
 
@@ -16,18 +16,21 @@ Sharing = Literal["reference", "duplicate", "refuse"]
 class Lowered:
     """A plain config and what was noticed on the way."""
 
-    content: Any
+    content: Any = None
     """Scalars, lists and dicts only."""
-    sites: list[tuple[Path, Site]] = field(default_factory=list)
-    """Where each node was recorded, with its path."""
+    placed: dict[Call | Tree, Where] = field(default_factory=dict)
+    """What was put in, with the place of its first use."""
+    copies: list[tuple[Call, Where]] = field(default_factory=list)
+    """Further uses that were written out once more."""
     unpinned: list[str] = field(default_factory=list)
     """Dotted keys of defaults that cannot be written."""
-    shared: list[tuple[Path, Path]] = field(default_factory=list)
-    """Second uses of a node and the path of the first."""
     spliced: bool = False
     """Whether finished configs were put in, whose targets were not looked at."""
-    placed: dict[int, Path] = field(default_factory=dict)
-    """Ids of the calls that are part of it, with their paths."""
+
+    def sites(self) -> dict[Path, Site]:
+        """Where each node was recorded, by its path."""
+        known = [*self.placed.items(), *self.copies]
+        return {path_of(w): site_of(v.spot) for v, w in known if type(v) is Call and v.spot is not None}
 
 
 class _Lowering:
@@ -36,64 +39,67 @@ class _Lowering:
     def __init__(self, sharing: Sharing, defaults: DefaultsMode) -> None:
         self.sharing = sharing
         self.defaults = defaults
-        self.result = Lowered(content=None)
+        self.result = Lowered()
         self._placed = self.result.placed
-        self._sites = self.result.sites
         self.handing_on: list[Path] = []
 
-    def value(self, value: Any, path: Path) -> Any:
+    def value(self, value: Any, where: Where) -> Any:
         kind = type(value)
-        if kind in EXACT or kind is str:
-            return value
         if kind is Call or kind is Tree:
-            return self._shared(value, path)
+            if value in self._placed:
+                return self._again(value, where)
+            self._placed[value] = where
+            return self._once(value, where)
         if kind is dict:
-            return {key: v if type(v) in EXACT else self.value(v, (*path, key)) for key, v in value.items()}
+            return {key: v if type(v) in EXACT else self.value(v, (where, key)) for key, v in value.items()}
         if kind is list:
-            return [v if type(v) in EXACT else self.value(v, (*path, i)) for i, v in enumerate(value)]
+            return [v if type(v) in EXACT else self.value(v, (where, i)) for i, v in enumerate(value)]
         return str(value) if isinstance(value, str) else value
 
-    def _shared(self, value: Call | Tree, path: Path) -> Any:
-        identity = id(value)
-        first = self._placed.get(identity)
-        if first is not None and self.sharing != "duplicate":
-            if self.sharing == "refuse":
-                raise TraceError(_refusal(value, first, path))
-            self.result.shared.append((path, first))
-            return relative(path, first)
-        if first is None:
-            self._placed[identity] = path
-        if isinstance(value, Call):
-            return self._call(value, path)
-        self.result.spliced = True
-        return _copy(value.content)
+    def _again(self, value: Call | Tree, where: Where) -> Any:
+        first = self._placed[value]
+        if self.sharing == "refuse":
+            raise TraceError(_refusal(value, path_of(first), path_of(where)))
+        if self.sharing == "reference":
+            return relative(path_of(where), path_of(first))
+        if type(value) is Call:
+            self.result.copies.append((value, where))
+        return self._once(value, where)
 
-    def _call(self, call: Call, path: Path) -> dict[str, Any]:
-        if call.site is not None:
-            self._sites.append((path, call.site))
+    def _once(self, value: Call | Tree, where: Where) -> Any:
+        if type(value) is Tree:
+            self.result.spliced = True
+            return _copy(value.content)
+        assert type(value) is Call
+        if value.flat and (value.target.defaults or self.defaults) == "omit":
+            return {"_target_": value.target.path, **value.kwargs}
+        return self._call(value, where)
+
+    def _call(self, call: Call, where: Where) -> dict[str, Any]:
         kwargs, args = call.kwargs, call.args
         if (call.target.defaults or self.defaults) != "omit" and not call.partial:
             args, kwargs, skipped = with_defaults(call.target, args, kwargs)
-            self.result.unpinned += [dotted((*path, name)) for name in skipped]
+            self.result.unpinned += [dotted((*path_of(where), name)) for name in skipped]
         node: dict[str, Any] = {"_target_": call.target.path}
         if call.partial:
             node["_partial_"] = True
         if args:
-            node["_args_"] = self.value(args, (*path, "_args_"))
+            node["_args_"] = self.value(args, (where, "_args_"))
         compound = False
         for name, value in kwargs.items():
             kind = type(value)
             if kind in EXACT or kind is str:
                 node[name] = value
             else:
-                node[name] = self.value(value, (*path, name))
+                node[name] = self.value(value, (where, name))
                 compound = True
         if compound or args:
-            self._say_how_to_convert(node, kwargs, args, path)
+            self._say_how_to_convert(node, kwargs, args, where)
         return node
 
-    def _say_how_to_convert(self, node: dict[str, Any], kwargs: Any, args: list[Any], path: Path) -> None:
+    def _say_how_to_convert(self, node: dict[str, Any], kwargs: Any, args: list[Any], where: Where) -> None:
         if any(type(v) is Tree and v.as_config for v in (*kwargs.values(), *args)):
+            path = path_of(where)
             self.handing_on.append(path)
             _hand_on_configs(node, kwargs, args, path)
         elif any(map(_is_container, kwargs.values())) or any(map(is_compound, args)):
@@ -170,7 +176,7 @@ def lower(root: Any, *, sharing: Sharing = "reference", defaults: DefaultsMode =
     """
     work = _Lowering(sharing, defaults)
     try:
-        work.result.content = work.value(root, ())
+        work.result.content = work.value(root, None)
         _shield(work.result.content, work.handing_on)
     except RecursionError:
         raise TraceError("The recorded calls are nested too deeply for a config.") from None
@@ -192,5 +198,5 @@ def to_config(lowered: Lowered) -> Any:
     from omegaconf import OmegaConf
 
     config = OmegaConf.create(lowered.content)
-    config.__dict__["_tl_sites"] = dict(lowered.sites)
+    config.__dict__["_tl_sites"] = lowered.sites()
     return config

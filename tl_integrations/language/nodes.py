@@ -2,7 +2,10 @@
 
 import re
 import sys
+from bisect import bisect_right
+from functools import lru_cache
 from os.path import basename
+from types import CodeType
 from typing import Any, NoReturn
 
 from tl_integrations.errors import TraceNodeError
@@ -12,20 +15,34 @@ MARK = "<tl_integrations recorded call of "
 MARKED = re.compile(re.escape(MARK) + r"[^>]*>")
 
 Site = tuple[str, int]
+"""A file and a line."""
+
+Spot = tuple[CodeType, int]
+"""The same before anyone asks: Python counts lines from the start of a function, 12 us in one of 500 lines."""
 
 
-def call_site(depth: int) -> Site:
-    """File and line of the frame `depth` above the caller; no frame object is kept."""
+def call_spot(depth: int) -> Spot:
+    """Where the frame `depth` above the caller is; no frame object is kept."""
     frame = sys._getframe(depth + 1)
     code = frame.f_code
-    if (
-        code.co_name == "__call__"
-        and frame.f_globals.get("__name__") == "typing"
-        and frame.f_back is not None
-    ):
+    if code.co_name == "__call__" and frame.f_back and frame.f_globals.get("__name__") == "typing":
         frame = frame.f_back
         code = frame.f_code
-    return code.co_filename, frame.f_lineno
+    return code, frame.f_lasti
+
+
+def site_of(spot: Spot) -> Site:
+    """File and line of a spot."""
+    code, instruction = spot
+    starts, lines = _lines(code)
+    return code.co_filename, lines[bisect_right(starts, instruction) - 1]
+
+
+@lru_cache(maxsize=32)
+def _lines(code: CodeType) -> tuple[list[int], list[int]]:
+    """Where the instructions of each line begin, and those lines; made once for all calls in a function."""
+    table = [(start, line) for start, _, line in code.co_lines() if line is not None]
+    return [start for start, _ in table], [line for _, line in table]
 
 
 def place(site: Site | None) -> str:
@@ -36,7 +53,7 @@ def place(site: Site | None) -> str:
 class Call:
     """One recorded call: a target and its encoded arguments. Identity means "the same object"."""
 
-    __slots__ = ("args", "kwargs", "owner", "partial", "site", "target")
+    __slots__ = ("args", "flat", "kwargs", "owner", "partial", "spot", "target")
 
     def __init__(
         self,
@@ -44,13 +61,21 @@ class Call:
         args: list[Any],
         kwargs: dict[str, Any],
         partial: bool = False,
+        flat: bool = False,
     ) -> None:
         self.target = target
         self.args = args
         self.kwargs = kwargs
         self.partial = partial
-        self.site: Site | None = None
+        self.flat = flat
+        """Whether it has nothing but named scalars, and so is its own plain form."""
+        self.spot: Spot | None = None
         self.owner: object = None
+
+    @property
+    def site(self) -> Site | None:
+        """Where it was recorded, if that is known."""
+        return site_of(self.spot) if self.spot else None
 
     def __repr__(self) -> str:
         return f"{MARK}{self.target.label} at {place(self.site)}>"
@@ -71,9 +96,6 @@ class Node:
 
     __slots__ = ("__weakref__", "_tl_call")
     _tl_call: Call
-
-    def __init__(self, call: Call) -> None:
-        _set_call(self, call)
 
     def __repr__(self) -> str:
         return repr(self._tl_call)
@@ -101,6 +123,14 @@ class Node:
 
 
 _set_call = Node.__dict__["_tl_call"].__set__
+_blank = object.__new__
+
+
+def stand_in(call: Call) -> Node:
+    """The node of a call; without an `__init__`, which would take three times as long."""
+    node = _blank(Node)
+    _set_call(node, call)
+    return node
 
 
 def refuse(node: Node | None, what: str) -> NoReturn:

@@ -20,7 +20,7 @@ from tl_integrations.language.binding import Plan, bind
 from tl_integrations.language.defaults import MODES, DefaultsMode
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import Lowered, Sharing, lower, to_config
-from tl_integrations.language.nodes import Call, Node, Tree, call_site, place
+from tl_integrations.language.nodes import Call, Node, Tree, call_spot, place, stand_in
 from tl_integrations.language.pinning import pinned
 from tl_integrations.language.targets import Target
 
@@ -54,9 +54,9 @@ class Tape:
         plan = target.plan
         positional, named = bind(plan, args, kwargs, star=star, partial=partial)
         call = encode_call(target, plan, positional, named, self.encoder, partial)
-        call.site, call.owner = call_site(2), self
+        call.spot, call.owner = call_spot(2), self
         self.calls.append(call)
-        return Node(call)
+        return stand_in(call)
 
 
 def encode_call(
@@ -65,21 +65,21 @@ def encode_call(
     """A call with encoded arguments; raises TraceError for a target or argument that a config cannot hold."""
     if target.path is None or plan.takes_config:  # the path fails here, at the call, where there is none
         return _encode_with_configs(target, positional, named, encoder, partial)
-    label = target.label
-    args = (
-        [encoder.value(value, (label, index)) for index, value in enumerate(positional)] if positional else []
-    )
-    return Call(target, args, encoder.arguments(named, label), partial)
+    flat = encoder.arguments(named, target.label) and not positional and not partial
+    args = _positional(target, positional, encoder) if positional else positional
+    return Call(target, args, named, partial, flat)
+
+
+def _positional(target: Target, values: list[Any], encoder: Encoder) -> list[Any]:
+    return [encoder.value(value, (target.label, index)) for index, value in enumerate(values)]
 
 
 def _encode_with_configs(
     target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
 ) -> Call:
-    label = target.label
     named, configs = _split_configs(target, named)
-    args = [encoder.value(value, (label, index)) for index, value in enumerate(positional)]
-    kwargs = encoder.arguments(named, label)
-    return Call(target, args, {name: configs.get(name, kwargs.get(name)) for name in named}, partial)
+    encoder.arguments(named, target.label)
+    return Call(target, _positional(target, positional, encoder), {**named, **configs}, partial)
 
 
 def _split_configs(target: Target, named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
@@ -317,7 +317,7 @@ def _first_call(thunk: Any) -> str | None:
 
 
 def _report_orphans(tape: Tape, lowered: Lowered) -> None:
-    lost = [call for call in tape.calls if id(call) not in lowered.placed]
+    lost = [call for call in tape.calls if call not in lowered.placed]
     if not lost:
         return
     names = ", ".join(f"{call.target.label} ({place(call.site)})" for call in lost[:8])
