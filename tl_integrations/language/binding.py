@@ -1,7 +1,7 @@
 """Arguments as a caller wrote them -> named arguments in the order of the signature."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,10 +89,9 @@ def bind(
     plan: Plan,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *,
     star: bool = False,
     partial: bool = False,
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[Sequence[Any], dict[str, Any]]:
     """Bind like Python would, with Python's own complaints.
 
     Args:
@@ -104,14 +103,16 @@ def bind(
     order = None if partial else plan.shapes.get((len(args), *kwargs))
     if order is None:
         return _bind_anew(plan, args, kwargs, star, partial)
-    if args:
+    if len(args) == 1:
+        kwargs = {plan.positional[0]: args[0], **kwargs}
+    elif args:
         kwargs = {**dict(zip(plan.positional, args)), **kwargs}
-    return [], {name: kwargs[name] for name in order} if order else kwargs
+    return (), {name: kwargs[name] for name in order} if order else kwargs
 
 
 def _bind_anew(
     plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool, partial: bool
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[Sequence[Any], dict[str, Any]]:
     """Bind a call of a shape that was not seen before; one that fits is kept, since it binds alike each time."""
     positional, named = _checked(plan, args, kwargs, star, partial)
     if plan.known and not positional and not partial and len(plan.shapes) < _MOST_SHAPES:
@@ -122,7 +123,7 @@ def _bind_anew(
 
 def _checked(
     plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool, partial: bool
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[Sequence[Any], dict[str, Any]]:
     if not plan.known:
         if args and not star:
             raise TraceError(

@@ -27,19 +27,24 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
     original = getattr(original, "__func__", original)
 
     def __new__(c: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if c is not cls and getattr(c.__dict__.get("__new__"), "__func__", None) is not __new__:
-            return _make(c, cls, __new__, original, args, kwargs)
-        called = args or kwargs or _is_call(c)
+        own = target
+        if c is not cls:
+            if getattr(c.__dict__.get("__new__"), "__func__", None) is not __new__:
+                return _make(c, cls, __new__, original, args, kwargs)
+            own = _own_target(c)
+        if own.initialiser is not c.__init__:
+            own.make_plan()
+        called = args or kwargs or _is_call(own)
         if tracing.active and called and not c.__flags__ & _ABSTRACT:
             tape = tracing.current()
             if tape is not None:
-                return tape.record(target if c is cls else _own_target(c), args, kwargs)
+                return tape.record(own, args, kwargs)
         if not record or not called:
             return _make(c, cls, __new__, original, args, kwargs)
         plain = provenance.snapshot(args, kwargs)
         made = _make(c, cls, __new__, original, args, kwargs)
         if type(made) is c:
-            provenance.remember(_own_target(c), made, *plain)
+            provenance.remember(own, made, *plain)
         return made
 
     _dress(__new__, cls, original)
@@ -91,14 +96,14 @@ def _holder(c: type, cls: type, new: Any) -> type:
     return next(base for base in c.__mro__ if getattr(base.__dict__.get("__new__"), "__func__", None) is new)
 
 
-def _is_call(c: type) -> bool:
+def _is_call(target: Target) -> bool:
     """Whether this is `Cls()` and not a copy or an unpickling, which call `__new__` alone and fill the object
     later.
 
     Those pass no arguments. A call without arguments of a class that needs some is Python's to refuse.
     """
     caller = sys._getframe(2)
-    if caller.f_globals.get("__name__") in _COPIERS or _own_target(c).plan.required:
+    if caller.f_globals.get("__name__") in _COPIERS or target.plan.required:
         return False
     return _is_bare_call(caller)
 

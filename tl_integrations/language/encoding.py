@@ -61,10 +61,10 @@ class Encoder:
     def value(self, value: Any, where: Where) -> Encoded:
         """Encode one value. Raises TraceError naming the place, the type and the cures."""
         kind = type(value)
-        if kind is str:
-            return self.text(value, where)
         if kind is Node:
             return self._node(value, where)
+        if kind is str:
+            return self.text(value, where)
         if kind in EXACT:
             return value
         if kind is list:

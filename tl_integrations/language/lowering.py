@@ -46,9 +46,8 @@ class _Lowering:
     def value(self, value: Any, where: Where) -> Any:
         kind = type(value)
         if kind is Call or kind is Tree:
-            if value in self._placed:
+            if self._placed.setdefault(value, where) is not where:
                 return self._again(value, where)
-            self._placed[value] = where
             return self._once(value, where)
         if kind is dict:
             return {key: v if type(v) in EXACT else self.value(v, (where, key)) for key, v in value.items()}

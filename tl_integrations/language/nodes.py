@@ -3,6 +3,7 @@
 import re
 import sys
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from os.path import basename
 from types import CodeType
@@ -58,7 +59,7 @@ class Call:
     def __init__(
         self,
         target: Target,
-        args: list[Any],
+        args: Sequence[Any],
         kwargs: dict[str, Any],
         partial: bool = False,
         flat: bool = False,
@@ -91,11 +92,17 @@ class Tree:
         self.as_config = as_config
 
 
-class Node:
-    """The stand-in that a configurable call returns while tracing. Any use but passing it on is an error."""
+class _Holder:
+    """A node while its call is put in, which its own `__setattr__` would refuse."""
 
     __slots__ = ("__weakref__", "_tl_call")
     _tl_call: Call
+
+
+class Node(_Holder):
+    """The stand-in that a configurable call returns while tracing. Any use but passing it on is an error."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return repr(self._tl_call)
@@ -122,15 +129,12 @@ class Node:
         refuse(node, f"{getattr(func, '__name__', func)}() of it")
 
 
-_set_call = Node.__dict__["_tl_call"].__set__
-_blank = object.__new__
-
-
 def stand_in(call: Call) -> Node:
-    """The node of a call; without an `__init__`, which would take three times as long."""
-    node = _blank(Node)
-    _set_call(node, call)
-    return node
+    """The node of a call; made without an `__init__`, which would take three times as long."""
+    holder = _Holder()
+    holder._tl_call = call
+    holder.__class__ = Node  # type: ignore[assignment]
+    return holder  # type: ignore[return-value]
 
 
 def refuse(node: Node | None, what: str) -> NoReturn:

@@ -1,12 +1,12 @@
 """How a live object was built: remembered while it is built by ordinary code, told by `config_of`."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tl_integrations.errors import NoConfigError, TLError
 from tl_integrations.language import records
-from tl_integrations.language.binding import RESERVED, bind
+from tl_integrations.language.binding import bind
 from tl_integrations.language.canonical import canonical
 from tl_integrations.language.defaults import DefaultsMode
 from tl_integrations.language.encoding import EXACT, Encoded, Encoder, Where
@@ -20,9 +20,9 @@ from tl_integrations.language.records import (
     attach,
     is_compiling,
     is_module,
-    keeping,
-    new_token,
+    kept,
     record_of,
+    tokens,
 )
 from tl_integrations.language.targets import Target, named_target
 
@@ -98,52 +98,39 @@ def live_value(value: Any) -> Encoded:
         return opaque(value, f"larger than {_LEAVES} leaves or {_BYTES // 1024} KiB")
 
 
-def snapshot(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments as plain data, before the builder can change them."""
-    return (
-        [value if _stays(value) else live_value(value) for value in args],
-        {name: value if _stays(value) else live_value(value) for name, value in kwargs.items()},
-    )
+def snapshot(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Arguments as plain data, before the builder can change them; the same ones where none can be changed."""
+    for value in (*args, *kwargs.values()):
+        kind = type(value)
+        if kind not in _IMMUTABLE and (kind is not str or not value.isalnum() or len(value) > _BYTES):
+            return list(map(live_value, args)), {name: live_value(value) for name, value in kwargs.items()}
+    return args, kwargs
 
 
-def _stays(value: Any) -> bool:
-    """Whether a value is its own plain form: the common cases, a tenth of the work of finding out for
-    sure."""
-    kind = type(value)
-    return kind in _IMMUTABLE or (kind is str and value.isalnum() and len(value) < _BYTES)
-
-
-def remember(target: Target, value: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+def remember(target: Target, value: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Attach the record of a call to the object it gave, if that is a thing of its own.
 
-    The outermost builder wins; inner ones are kept as `via`. Runs at every construction, so the common case
-    is written out and leaves the checking of names to Python and their order to the reading.
+    The outermost builder wins; inner ones are kept as `via`. Runs at every construction, so the common case,
+    a call of a known shape that gave something new, comes first.
     """
-    how = keeping(value)
+    how, earlier = kept(value)
     if how == NEVER:
         return
-    earlier, path = record_of(value), target.live_path
-    if args:
-        plan = target.plan
-        if plan.positional_only or len(args) > len(plan.positional):
-            named: dict[str, Any] | None = None
-        else:
-            named = {**dict(zip(plan.positional, args)), **kwargs}
+    path, plan = target.live_path, target.plan
+    if earlier is None and path is not None and (len(args), *kwargs) in plan.shapes:
+        named = bind(plan, args, kwargs)[1]
+        record: Record = {"_target_": path, "_record_": {"token": next(tokens), "module": how == MODULE}, **named}
     else:
-        named = kwargs
-    if earlier is None and path is not None and named is not None and RESERVED.isdisjoint(named):
-        note: Record = {"token": new_token(), "module": how == MODULE}
-        attach(value, {"_target_": path, "_record_": note, **named}, how)
-    else:
-        attach(value, _full_record(target, earlier, how, args, kwargs), how)
+        record = _full_record(target, earlier, how, args, kwargs)
+    attach(value, record, how)
 
 
 def _full_record(
-    target: Target, earlier: Record | None, how: int, args: list[Any], kwargs: dict[str, Any]
+    target: Target, earlier: Record | None, how: int, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Record:
     """The record where something is out of the ordinary: another record, no path, no name for an argument."""
     path = target.live_path
-    note: Record = {"token": new_token()} if earlier is None else _passed_on(earlier, path)
+    note: Record = {"token": next(tokens)} if earlier is None else _passed_on(earlier, path)
     note["module"] = how == MODULE
     reason = note.pop("reason", None)
     if path is None:
@@ -151,12 +138,12 @@ def _full_record(
     try:
         positional, named = bind(target.plan, tuple(args), kwargs, star=True)
     except TypeError as error:
-        positional, named, reason = [], {}, reason or str(error)
+        positional, named, reason = (), {}, reason or str(error)
     if reason:
         return {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}
     record: Record = {"_target_": path, "_record_": note, **named}
     if positional:
-        record["_args_"] = positional
+        record["_args_"] = list(positional)
     return record
 
 

@@ -23,7 +23,9 @@ NEVER, BESIDE, MODULE, _FUNCTION = range(4)
 _MOST_TYPES = 1024
 _keeping: dict[type, int] = {}
 
-_tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
+tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
+"""Numbers that name one construction each, unique across processes in practice."""
+
 _beside: dict[int, tuple["_Ref", Record]] = {}
 _SCALARS = (int, float, complex, str, bytes, bytearray, type, types.ModuleType, enum.Enum)
 
@@ -41,11 +43,6 @@ def _forget(ref: Any) -> None:
         del _beside[ref.key]
 
 
-def new_token() -> int:
-    """A number that names one construction, unique across processes in practice."""
-    return next(_tokens)
-
-
 def is_module(value: object) -> bool:
     """Whether `value` is an nn.Module, without importing torch."""
     torch = sys.modules.get("torch")
@@ -55,7 +52,7 @@ def is_module(value: object) -> bool:
 def is_compiling() -> bool:
     """Whether torch.compile is reading this code, which must then hold nothing that breaks its graph."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
+    return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
 def keeping(value: object) -> int:
@@ -98,12 +95,17 @@ def attach(value: Any, record: Record, how: int) -> None:
     _beside[key] = (ref, record)
 
 
+def kept(value: Any) -> tuple[int, Record | None]:
+    """How a record is kept for a live object, and the one it has."""
+    how = _keeping.get(type(value), _FUNCTION)
+    if how == _FUNCTION:
+        how = keeping(value)
+    if how == MODULE:
+        return how, value.__dict__.get(KEY)
+    entry = _beside.get(id(value)) if how == BESIDE else None
+    return how, entry[1] if entry is not None and entry[0]() is value else None
+
+
 def record_of(value: Any) -> Record | None:
     """The record of a live object, or None."""
-    how = keeping(value)
-    if how == MODULE:
-        return value.__dict__.get(KEY)  # type: ignore[no-any-return]
-    if how == NEVER:
-        return None
-    entry = _beside.get(id(value))
-    return entry[1] if entry is not None and entry[0]() is value else None
+    return kept(value)[1]

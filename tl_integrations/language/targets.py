@@ -19,62 +19,79 @@ trusted: set[str] = set()
 
 class Target:
     """A callable as configs see it; path and plan are worked out on first use, since decorators run too
-    early."""
+    early.
+
+    Those are slots that `__getattr__` fills when they are still empty: every recorded call reads them, and
+    properties take four times as long.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_initialiser",
-        "_path",
-        "_plan",
-        "_unnamed",
         "call",
         "defaults",
+        "initialiser",
         "label",
+        "live_path",
         "name",
+        "path",
+        "plan",
     )
+
+    path: str
+    """The `_target_` text. Raises TraceError when no other process could import it, or none may."""
+    live_path: str | None
+    """The same, or None for a target that has none; asked once, since local classes are built often."""
+    plan: Plan
+    """How its arguments bind."""
 
     def __init__(self, call: Callable[..., Any], name: str | None = None) -> None:
         self.call = call
         self.name = name
         self.label = str(getattr(call, "__qualname__", None) or getattr(call, "__name__", None) or repr(call))
-        self._path: str | None = None
-        self._plan: Plan | None = None
-        self._initialiser: Any = None
-        self._unnamed = False
+        self.initialiser: Any = None
+        """The `__init__` that the plan of a class was made of."""
         self.defaults: str | None = None
 
-    @property
-    def path(self) -> str:
-        """The `_target_` text. Raises TraceError when no other process could import it, or none may."""
-        if self._path is None:
-            path = self.name or import_path(self.call)
-            if self.name is not None and not stands_for(load(self.name), self.call):
-                raise TraceError(
-                    f"name={self.name!r} does not lead to {self.call!r}. Give the path that imports it."
-                )
-            refuse_denied(path, self.call)
-            trusted.add(path)
-            self._path = path
-        return self._path
+    def __getattr__(self, name: str) -> Any:
+        fill = _LATE.get(name)
+        if fill is None:
+            raise AttributeError(name)
+        fill(self)
+        return getattr(self, name)
 
-    @property
-    def live_path(self) -> str | None:
-        """The path, or None for a target that has none; asked once, since local classes are built often."""
-        if self._path is None and not self._unnamed:
-            try:
-                return self.path
-            except TraceError:
-                self._unnamed = True
-        return self._path
+    def make_plan(self) -> None:
+        """Work out the plan, again where a class got another `__init__`."""
+        if isinstance(self.call, type):
+            self.initialiser = self.call.__init__  # type: ignore[misc]
+        self.plan = _plan_of(self.call, self.label)
 
-    @property
-    def plan(self) -> Plan:
-        """How its arguments bind; looked at again when a class got another `__init__`."""
-        initialiser = self.call.__init__ if isinstance(self.call, type) else None  # type: ignore[misc]
-        if self._plan is None or initialiser is not self._initialiser:
-            self._plan = _plan_of(self.call, self.label)
-            self._initialiser = initialiser
-        return self._plan
+    def find_path(self) -> None:
+        """Work out the path, and trust it. Raises TraceError."""
+        self.path = self._path()
+
+    def find_live_path(self) -> None:
+        """Work out the path of a target that need not have one."""
+        try:
+            self.live_path = self.path
+        except TraceError:
+            self.live_path = None
+
+    def _path(self) -> str:
+        path = self.name or import_path(self.call)
+        if self.name is not None and not stands_for(load(self.name), self.call):
+            raise TraceError(
+                f"name={self.name!r} does not lead to {self.call!r}. Give the path that imports it."
+            )
+        refuse_denied(path, self.call)
+        trusted.add(path)
+        return path
+
+
+_LATE: dict[str, Callable[[Target], None]] = {
+    "path": Target.find_path,
+    "live_path": Target.find_live_path,
+    "plan": Target.make_plan,
+}
 
 
 def refuse_denied(path: str, found: Any) -> None:
@@ -156,9 +173,16 @@ _targets: "weakref.WeakKeyDictionary[Any, Target]" = weakref.WeakKeyDictionary()
 def target_of(call: Any) -> Target:
     """The target of any callable: a decorated one's own, else one made on first sight and kept while it
     lives."""
-    own = call.__dict__.get("_tl_target") if isinstance(call, type) else getattr(call, "_tl_target", None)
-    if isinstance(own, Target):
-        return own
+    if not isinstance(call, type):
+        own = getattr(call, "_tl_target", None)
+        return own if isinstance(own, Target) else _known(call)
+    target = call.__dict__.get("_tl_target") or _known(call)
+    if target.initialiser is not call.__init__:  # type: ignore[misc]
+        target.make_plan()
+    return target
+
+
+def _known(call: Any) -> Target:
     if not callable(call):
         raise TraceError(f"A target must be callable, not {call!r}. Pass the class or function itself.")
     try:
@@ -184,7 +208,7 @@ def named_target(path: str) -> Target:
     if known is not None and known.live_path == path:
         return known
     target = Target(found if callable(found) else _not_loaded)
-    target._path = path
+    target.path = path
     return target
 
 

@@ -9,7 +9,7 @@ import inspect
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -52,7 +52,7 @@ class Tape:
         Called by what the user called, so that the frame above that is the call site.
         """
         plan = target.plan
-        positional, named = bind(plan, args, kwargs, star=star, partial=partial)
+        positional, named = bind(plan, args, kwargs, star, partial)
         call = encode_call(target, plan, positional, named, self.encoder, partial)
         call.spot, call.owner = call_spot(2), self
         self.calls.append(call)
@@ -60,22 +60,23 @@ class Tape:
 
 
 def encode_call(
-    target: Target, plan: Plan, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
+    target: Target, plan: Plan, positional: Sequence[Any], named: dict[str, Any], encoder: Encoder, partial: bool
 ) -> Call:
     """A call with encoded arguments; raises TraceError for a target or argument that a config cannot hold."""
-    if target.path is None or plan.takes_config:  # the path fails here, at the call, where there is none
+    target.path  # noqa: B018 - fails here, at the call, where there is none
+    if plan.takes_config:
         return _encode_with_configs(target, positional, named, encoder, partial)
     flat = encoder.arguments(named, target.label) and not positional and not partial
     args = _positional(target, positional, encoder) if positional else positional
     return Call(target, args, named, partial, flat)
 
 
-def _positional(target: Target, values: list[Any], encoder: Encoder) -> list[Any]:
+def _positional(target: Target, values: Sequence[Any], encoder: Encoder) -> list[Any]:
     return [encoder.value(value, (target.label, index)) for index, value in enumerate(values)]
 
 
 def _encode_with_configs(
-    target: Target, positional: list[Any], named: dict[str, Any], encoder: Encoder, partial: bool
+    target: Target, positional: Sequence[Any], named: dict[str, Any], encoder: Encoder, partial: bool
 ) -> Call:
     named, configs = _split_configs(target, named)
     encoder.arguments(named, target.label)
