@@ -18,7 +18,7 @@ from torch import nn
 
 from tl_integrations import language as L
 from tl_integrations.errors import NoConfigError
-from tl_integrations.language import records
+from tl_integrations.language import keeping
 
 
 def test_ordinary_code_leaves_the_config_of_what_it_built() -> None:
@@ -56,11 +56,11 @@ def test_objects_beside_nn_modules_are_remembered_while_they_live() -> None:
     box = c.Box([1, 2])
     assert L.config_of(box) == {"_target_": "configurables.Box", "item": [1, 2], "_convert_": "all"}
     assert "_tl" not in repr(vars(box))
-    before = len(records._beside)
+    before = len(keeping._beside)
     ref = weakref.ref(box)
     del box
     gc.collect()
-    assert ref() is None and len(records._beside) < before
+    assert ref() is None and len(keeping._beside) < before
 
 
 def test_nothing_of_ours_shows_in_dataclasses() -> None:
@@ -134,7 +134,7 @@ def test_arguments_are_taken_before_the_builder_can_change_them() -> None:
 def test_the_outermost_builder_wins_and_the_inner_is_kept_as_via() -> None:
     model = c.outer_builder(3)
     assert L.config_of(model) == {"_target_": "configurables.outer_builder", "width": 3}
-    assert records.record_of(model)["_record_"]["via"][0]["_target_"] == "configurables.Encoder"  # type: ignore[index]
+    assert keeping.record_of(model)["_record_"]["via"][0]["_target_"] == "configurables.Encoder"  # type: ignore[index]
     assert L.config_of(c.Model(model)).encoder._target_ == "configurables.outer_builder"
 
 
@@ -145,16 +145,16 @@ def test_passing_through_does_not_pile_up() -> None:
     assert L.config_of(model).value.value.value.value.value.width == 2
     for _ in range(50):
         c.same(model)
-    assert len(str(records.record_of(model))) < 5000
+    assert len(str(keeping.record_of(model))) < 5000
     with pytest.raises(NoConfigError, match="went through builders more than"):
         L.config_of(model)
 
 
 def test_scalars_tensors_and_importable_things_are_never_tagged() -> None:
-    before = len(records._beside)
+    before = len(keeping._beside)
     for value in (1, "a", None, torch.ones(2), torch.relu, nn.Linear, plain.Color.RED, len, [1], (1,)):
         c.same(value)
-    assert len(records._beside) == before
+    assert len(keeping._beside) == before
 
 
 def test_a_closure_made_by_a_builder_is_known_by_it() -> None:
@@ -268,7 +268,7 @@ def test_records_are_plain_data() -> None:
             walk(item)
 
     walk(
-        records.record_of(
+        keeping.record_of(
             c.Model(c.Encoder(2, act=nn.GELU), head=[torch.float32, (1, c.Box(1)), plain.Settings(1)])
         )
     )

@@ -113,7 +113,7 @@ def bind(
 def _bind_anew(
     plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], star: bool, partial: bool
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Bind a call of a shape that was not seen before; one that fits is kept, since it binds alike each time."""
+    """Bind a call of an unknown shape; one that fits is kept, since it binds alike each time."""
     positional, named = _checked(plan, args, kwargs, star, partial)
     if plan.known and not positional and not partial and len(plan.shapes) < _MOST_SHAPES:
         as_called = [*plan.positional[: len(args)], *kwargs]

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from tl_integrations.errors import BuildError, ConfigError
-from tl_integrations.language import provenance, tracing
+from tl_integrations.language import tracing
 from tl_integrations.language.encoding import EXACT
+from tl_integrations.language.keeping import keep, kept
 from tl_integrations.language.keys import Path, Where, dotted, path_of
 from tl_integrations.language.nodes import Site, place
 from tl_integrations.language.opening import open_config
 from tl_integrations.language.paths import load
-from tl_integrations.language.records import record_of
+from tl_integrations.language.remembering import snapshot
 from tl_integrations.language.resolving import Resolver
 from tl_integrations.language.scanning import GET_OBJECT, plain_names
 from tl_integrations.language.targets import real_name, target_of
@@ -215,8 +216,8 @@ class _Builder:
                 raise BuildError(f"{self._key(where)}: {name!r} is {kind}, which cannot be called.") from None
             error.add_note(f"while building {self._key(where)} ({name}){self._recorded_at(where)}")
             raise
-        if getattr(target, "_tl_target", None) is None and record_of(built) is None:
-            provenance.remember(target_of(target), built, *provenance.snapshot(tuple(args), kwargs))
+        if getattr(target, "_tl_target", None) is None and kept(built) is None:
+            keep(built, target_of(target), *snapshot(args, kwargs))
         return built
 
     def _recorded_at(self, where: Where) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tl_integrations.errors import TraceError
-from tl_integrations.language import provenance, tracing
+from tl_integrations.language import remembering, tracing
 from tl_integrations.language.binding import bind
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import lower, to_config
@@ -73,7 +73,7 @@ class Wrapped:
                 return tape.record(target, args, kwargs, True)
         if not self._tl_record:
             return target.call(*args, **kwargs)
-        return provenance.build(target, target.call, args, kwargs)
+        return remembering.build(target, target.call, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tl_target.call, name)

@@ -12,7 +12,9 @@ import sys
 import types
 from typing import Any
 
-from tl_integrations.language import provenance, tracing
+from tl_integrations.language import tracing
+from tl_integrations.language.keeping import keep
+from tl_integrations.language.remembering import snapshot
 from tl_integrations.language.targets import Target
 
 _COPIERS = frozenset({"copy", "copyreg", "pickle", "_pickle", "dill", "cloudpickle"})
@@ -25,6 +27,7 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
     """Install the recording `__new__` on `cls` and give `cls` back."""
     original = cls.__dict__.get("__new__")
     original = getattr(original, "__func__", original)
+    plainly_made = original is None and super(cls, cls).__new__ is object.__new__
 
     def __new__(c: Any, /, *args: Any, **kwargs: Any) -> Any:
         own = target
@@ -41,10 +44,13 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
                 return tape.record(own, args, kwargs)
         if not record or not called:
             return _make(c, cls, __new__, original, args, kwargs)
-        plain = provenance.snapshot(args, kwargs)
-        made = _make(c, cls, __new__, original, args, kwargs)
+        plain_args, plain_kwargs = snapshot(args, kwargs)
+        if plainly_made and c is cls and own.initialiser is not object.__init__:
+            made = object.__new__(c)
+        else:
+            made = _make(c, cls, __new__, original, args, kwargs)
         if type(made) is c:
-            provenance.remember(own, made, *plain)
+            keep(made, own, plain_args, plain_kwargs)
         return made
 
     _dress(__new__, cls, original)

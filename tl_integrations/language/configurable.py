@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tl_integrations.errors import TraceError
-from tl_integrations.language import provenance, records, tracing
+from tl_integrations.language import keeping, remembering, tracing
 from tl_integrations.language.calling import Wrapped
 from tl_integrations.language.classes import instrument
 from tl_integrations.language.defaults import MODES, DefaultsMode
@@ -52,7 +52,7 @@ def configurable(
         record: Whether objects remember how they were built, for `config_of`.
     Raises: TraceError (a TypeError) for a lambda, a partial or something that cannot be called.
     """
-    options = {"name": name, "defaults": defaults, "record": record and records.enabled}
+    options = {"name": name, "defaults": defaults, "record": record and keeping.enabled}
     if defaults is not None and defaults not in MODES:
         raise TraceError(f"defaults={defaults!r} is none of {', '.join(map(repr, MODES))}.")
     caller = sys._getframe(1).f_globals.get("__name__")
@@ -108,7 +108,7 @@ def _wrapper(function: Callable[..., Any], target: Target, *, record: bool) -> A
                 tape = tracing.current()
                 if tape is not None:
                     return tape.record(*_method(own, target, args), kwargs)
-            return provenance.build(target, function, args, kwargs)
+            return remembering.build(target, function, args, kwargs)
 
         own = recorded
     else:

@@ -19,7 +19,7 @@ Site = tuple[str, int]
 """A file and a line."""
 
 Spot = tuple[CodeType, int]
-"""The same before anyone asks: Python counts lines from the start of a function, 12 us in one of 500 lines."""
+"""The same until someone asks: Python counts lines from the top of a function, 12 us in one of 500 lines."""
 
 
 def call_spot(depth: int) -> Spot:

@@ -1,174 +1,22 @@
-"""How a live object was built: remembered while it is built by ordinary code, told by `config_of`."""
+"""The config of a live object, told from the record that its construction left."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from tl_integrations.errors import NoConfigError, TLError
-from tl_integrations.language import records
-from tl_integrations.language.binding import bind
+from tl_integrations.errors import NoConfigError
+from tl_integrations.language import keeping
 from tl_integrations.language.canonical import canonical
 from tl_integrations.language.defaults import DefaultsMode
-from tl_integrations.language.encoding import EXACT, Encoded, Encoder, Where
-from tl_integrations.language.literals import literal, needs_escape
+from tl_integrations.language.keeping import is_module, record_of
 from tl_integrations.language.lowering import lower, to_config
 from tl_integrations.language.nodes import Call, Tree
-from tl_integrations.language.records import (
-    MODULE,
-    NEVER,
-    Record,
-    attach,
-    is_compiling,
-    is_module,
-    kept,
-    record_of,
-    tokens,
-)
-from tl_integrations.language.targets import Target, named_target
+from tl_integrations.language.records import Record, plain
+from tl_integrations.language.remembering import live_value
+from tl_integrations.language.targets import named_target
 
-_LEAVES = 256
-_BYTES = 16 * 1024
-_IMMUTABLE = frozenset({type(None), bool, int, float})
-_VIA = 4
-_PASSES = 8
-
-
-class _TooLarge(Exception):
-    pass
-
-
-class _LiveEncoder(Encoder):
-    """Encodes the arguments of a real call: never raises, never keeps an object, gives up on large values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leaves = _LEAVES
-        self.room = _BYTES
-
-    def value(self, value: Any, where: Where) -> Encoded:
-        kind = type(value)
-        self.leaves -= 1 + (len(value) if kind in (list, dict, tuple, set, frozenset) else 0)
-        if kind is str or kind is bytes:
-            self.room -= len(value)
-        if self.leaves < 0 or self.room < 0:
-            raise _TooLarge
-        if kind is str:
-            return literal(value) if needs_escape(value) else value
-        if kind in EXACT:
-            return value
-        known = record_of(value)
-        if known is not None and not _has_value_recipe(value):
-            return known
-        if is_module(value):
-            return opaque(value, "it was built by code that is not configurable")
-        return self._recipe(value, where)
-
-    def _recipe(self, value: Any, where: Where) -> Encoded:
-        try:
-            encoded = super().value(value, where)
-        except _TooLarge:
-            raise
-        except TLError as error:
-            return opaque(value, str(error))
-        except Exception as error:
-            return opaque(value, f"writing it failed with {type(error).__name__}")
-        if type(encoded) is Tree:
-            return {"_target_": None, "_tree_": encoded.content, "as_config": encoded.as_config}
-        return encoded
-
-
-def _has_value_recipe(value: Any) -> bool:
-    """Records of dataclasses give way to their fields, which may have changed since."""
-    return hasattr(type(value), "__dataclass_fields__") and not is_module(value)
-
-
-def opaque(value: Any, reason: str) -> Record:
-    """The mark of an argument that cannot be written down."""
-    kind = type(value)
-    return {"_target_": None, "_opaque_": f"{kind.__module__}.{kind.__qualname__}", "reason": reason}
-
-
-def live_value(value: Any) -> Encoded:
-    """One argument of a real call as plain data."""
-    if type(value) is str and len(value) < _BYTES:
-        return literal(value) if needs_escape(value) else value
-    try:
-        return _LiveEncoder().value(value, "argument")
-    except _TooLarge:
-        return opaque(value, f"larger than {_LEAVES} leaves or {_BYTES // 1024} KiB")
-
-
-def snapshot(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Arguments as plain data, before the builder can change them; the same ones where none can be changed."""
-    for value in (*args, *kwargs.values()):
-        kind = type(value)
-        if kind not in _IMMUTABLE and (kind is not str or not value.isalnum() or len(value) > _BYTES):
-            return list(map(live_value, args)), {name: live_value(value) for name, value in kwargs.items()}
-    return args, kwargs
-
-
-def remember(target: Target, value: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Attach the record of a call to the object it gave, if that is a thing of its own.
-
-    The outermost builder wins; inner ones are kept as `via`. Runs at every construction, so the common case,
-    a call of a known shape that gave something new, comes first.
-    """
-    how, earlier = kept(value)
-    if how == NEVER:
-        return
-    path, plan = target.live_path, target.plan
-    if earlier is None and path is not None and (len(args), *kwargs) in plan.shapes:
-        named = bind(plan, args, kwargs)[1]
-        record: Record = {"_target_": path, "_record_": {"token": next(tokens), "module": how == MODULE}, **named}
-    else:
-        record = _full_record(target, earlier, how, args, kwargs)
-    attach(value, record, how)
-
-
-def _full_record(
-    target: Target, earlier: Record | None, how: int, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Record:
-    """The record where something is out of the ordinary: another record, no path, no name for an argument."""
-    path = target.live_path
-    note: Record = {"token": next(tokens)} if earlier is None else _passed_on(earlier, path)
-    note["module"] = how == MODULE
-    reason = note.pop("reason", None)
-    if path is None:
-        reason = reason or f"{target.label!r} cannot be imported by name"
-    try:
-        positional, named = bind(target.plan, tuple(args), kwargs, star=True)
-    except TypeError as error:
-        positional, named, reason = (), {}, reason or str(error)
-    if reason:
-        return {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}
-    record: Record = {"_target_": path, "_record_": note, **named}
-    if positional:
-        record["_args_"] = list(positional)
-    return record
-
-
-def _passed_on(earlier: Record, path: str | None) -> Record:
-    note: Record = {"token": earlier["_record_"]["token"], "via": _via(earlier, path)}
-    note["passes"] = earlier["_record_"].get("passes", 0) + 1
-    if note["passes"] > _PASSES:
-        note["reason"] = f"it went through builders more than {_PASSES} times"
-    return note
-
-
-def _via(earlier: Record, path: str | None) -> Any:
-    chain = [{k: v for k, v in earlier.items() if k != "_record_"}, *earlier["_record_"].get("via", [])]
-    same = earlier["_target_"] == path
-    return chain[1:] if same else chain[:_VIA]
-
-
-def build(target: Target, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a builder for real and remember how; what it gives may be a thing that has no record."""
-    if is_compiling():
-        return function(*args, **kwargs)
-    plain_args, plain_kwargs = snapshot(args, kwargs)
-    value = function(*args, **kwargs)
-    remember(target, value, plain_args, plain_kwargs)
-    return value
+_MOST_HELD = 256
+"""Containers of a module that are looked into for modules that torch does not see."""
 
 
 def config_of(obj: Any, *, defaults: DefaultsMode = "omit", as_dict: bool = False) -> Any:
@@ -282,7 +130,7 @@ def _tokens_in(module: Any) -> set[int]:
 def _hidden(module: Any) -> Iterator[Any]:
     """Modules that a module holds in plain lists, tuples and dicts, where torch does not see them."""
     waiting: list[Any] = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
-    for _ in range(_LEAVES):
+    for _ in range(_MOST_HELD):
         if not waiting:
             return
         value = waiting.pop()
@@ -300,9 +148,8 @@ def _changed_fields(obj: Any, record: Record) -> list[str]:
     if is_module(obj) or not hasattr(type(obj), "__dataclass_fields__") or hasattr(obj, "__post_init__"):
         return []
     given = [name for name in type(obj).__dataclass_fields__ if name in record]
-    return [
-        name for name in given if canonical(live_value(getattr(obj, name, None))) != canonical(record[name])
-    ]
+    now = {name: plain(live_value(getattr(obj, name, None))) for name in given}
+    return [name for name in given if canonical(now[name]) != canonical(record[name])]
 
 
 def _dotted(path: tuple[Any, ...]) -> str:
@@ -312,7 +159,7 @@ def _dotted(path: tuple[Any, ...]) -> str:
 def _unknown_text(obj: Any) -> str:
     kind = type(obj)
     text = f"Nothing is known of how this {kind.__module__}.{kind.__qualname__} was built"
-    if not records.enabled:
+    if not keeping.enabled:
         return f"{text}: recording is off (TL_INTEGRATIONS_RECORD=0)."
     try:
         weakref.ref(obj)

@@ -1,111 +1,97 @@
-"""Where the record of a live object's construction is kept: in an nn.Module, or beside any other object.
+"""What is remembered of a construction: the config of the call, with a `_record_` entry in each node.
 
-A record is plain data: the config of the call with a `_record_` entry in each object's node. It holds no
-object alive.
+A record is plain data and holds no object alive. One that nobody has asked for yet is kept as it came.
 """
 
-import enum
 import os
-import sys
-import types
-import weakref
+from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
+
+from tl_integrations.language.binding import bind
+from tl_integrations.language.encoding import EXACT
+from tl_integrations.language.targets import Target
 
 Record = dict[str, Any]
 
-KEY = "_tl_config"
-"""The one entry in an nn.Module's `__dict__`; copied and pickled with it, absent from its state dict."""
-
-enabled = os.environ.get("TL_INTEGRATIONS_RECORD", "1") != "0"
-
-NEVER, BESIDE, MODULE, _FUNCTION = range(4)
-_MOST_TYPES = 1024
-_keeping: dict[type, int] = {}
+_VIA = 4
+_PASSES = 8
 
 tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
 """Numbers that name one construction each, unique across processes in practice."""
 
-_beside: dict[int, tuple["_Ref", Record]] = {}
-_SCALARS = (int, float, complex, str, bytes, bytearray, type, types.ModuleType, enum.Enum)
+
+class Fresh(NamedTuple):
+    """A construction that was not written down yet: naming its arguments would double what it costs."""
+
+    target: Target
+    """What was called."""
+    token: int
+    """The number of this construction."""
+    args: Sequence[Any]
+    """Positional arguments as plain data, with fresh ones among them."""
+    kwargs: dict[str, Any]
+    """Named ones likewise."""
+
+    def __repr__(self) -> str:
+        return f"{self.target.live_path}#{self.token}"
 
 
-class _Ref(weakref.ref[Any]):
-    """A weak reference that knows where its record lies."""
+def written(fresh: Fresh, earlier: Record | None = None, *, module: bool = False) -> Record:
+    """The record of a construction.
 
-    __slots__ = ("key",)
-    key: int
-
-
-def _forget(ref: Any) -> None:
-    entry = _beside.get(ref.key)
-    if entry is not None and entry[0] is ref:
-        del _beside[ref.key]
-
-
-def is_module(value: object) -> bool:
-    """Whether `value` is an nn.Module, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
-
-
-def is_compiling() -> bool:
-    """Whether torch.compile is reading this code, which must then hold nothing that breaks its graph."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_dynamo_compiling()
-
-
-def keeping(value: object) -> int:
-    """How a record is kept for `value`: `NEVER`, `BESIDE` it or in its `MODULE` dict; worked out once per
-    type.
-
-    Never for scalars, tensors, arrays, classes, importable functions and what cannot be weakly referenced.
+    Args:
+        fresh: What is known of it.
+        earlier: The record that its result already had: the outermost builder wins, inner ones go to `via`.
+        module: Whether it gave an nn.Module, which can be looked for in its parent later.
     """
+    target, path = fresh.target, fresh.target.live_path
+    note: Record = {"token": fresh.token} if earlier is None else _passed_on(earlier, path)
+    note["module"] = module
+    reason = note.pop("reason", None)
+    if path is None:
+        reason = reason or f"{target.label!r} cannot be imported by name"
+    try:
+        positional, named = bind(target.plan, tuple(fresh.args), fresh.kwargs, star=True)
+    except TypeError as error:
+        positional, named, reason = (), {}, reason or str(error)
+    if reason:
+        return {"_target_": None, "_record_": note, "_opaque_": target.label, "reason": reason}
+    record: Record = {"_target_": path, "_record_": note}
+    for name, value in named.items():
+        record[name] = value if type(value) in EXACT else plain(value)
+    if positional:
+        record["_args_"] = plain(list(positional))
+    return record
+
+
+def plain(value: Any) -> Any:
+    """An argument with all its fresh records written down."""
     kind = type(value)
-    found = _keeping.get(kind)
-    if found is None:
-        if len(_keeping) >= _MOST_TYPES:
-            _keeping.clear()
-        found = _keeping[kind] = _how_to_keep(kind)
-    if found == _FUNCTION:
-        return BESIDE if "<locals>" in getattr(value, "__qualname__", "") else NEVER
-    return found
+    if kind is Fresh:
+        return written(value)
+    if kind is list:
+        return [item if type(item) in EXACT else plain(item) for item in value]
+    if kind is dict and "_record_" not in value:
+        return {key: plain(item) for key, item in value.items()}
+    return value
 
 
-def _how_to_keep(kind: type) -> int:
-    if issubclass(kind, _SCALARS) or kind.__weakrefoffset__ == 0:
-        return _FUNCTION if kind is types.FunctionType else NEVER
-    if kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType):
-        return _FUNCTION
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and issubclass(kind, torch.nn.Module):
-        return MODULE
-    if torch is not None and issubclass(kind, torch.Tensor):
-        return NEVER
-    return NEVER if numpy is not None and issubclass(kind, numpy.ndarray) else BESIDE
+def opaque(value: Any, reason: str) -> Record:
+    """The mark of an argument that cannot be written down."""
+    kind = type(value)
+    return {"_target_": None, "_opaque_": f"{kind.__module__}.{kind.__qualname__}", "reason": reason}
 
 
-def attach(value: Any, record: Record, how: int) -> None:
-    """Keep `record` for `value`, in the way that `keeping` told."""
-    if how == MODULE:
-        value.__dict__[KEY] = record
-        return
-    ref = _Ref(value, _forget)
-    ref.key = key = id(value)
-    _beside[key] = (ref, record)
+def _passed_on(earlier: Record, path: str | None) -> Record:
+    note: Record = {"token": earlier["_record_"]["token"], "via": _via(earlier, path)}
+    note["passes"] = earlier["_record_"].get("passes", 0) + 1
+    if note["passes"] > _PASSES:
+        note["reason"] = f"it went through builders more than {_PASSES} times"
+    return note
 
 
-def kept(value: Any) -> tuple[int, Record | None]:
-    """How a record is kept for a live object, and the one it has."""
-    how = _keeping.get(type(value), _FUNCTION)
-    if how == _FUNCTION:
-        how = keeping(value)
-    if how == MODULE:
-        return how, value.__dict__.get(KEY)
-    entry = _beside.get(id(value)) if how == BESIDE else None
-    return how, entry[1] if entry is not None and entry[0]() is value else None
-
-
-def record_of(value: Any) -> Record | None:
-    """The record of a live object, or None."""
-    return kept(value)[1]
+def _via(earlier: Record, path: str | None) -> Any:
+    chain = [{k: v for k, v in earlier.items() if k != "_record_"}, *earlier["_record_"].get("via", [])]
+    same = earlier["_target_"] == path
+    return chain[1:] if same else chain[:_VIA]

@@ -60,7 +60,12 @@ class Tape:
 
 
 def encode_call(
-    target: Target, plan: Plan, positional: Sequence[Any], named: dict[str, Any], encoder: Encoder, partial: bool
+    target: Target,
+    plan: Plan,
+    positional: Sequence[Any],
+    named: dict[str, Any],
+    encoder: Encoder,
+    partial: bool,
 ) -> Call:
     """A call with encoded arguments; raises TraceError for a target or argument that a config cannot hold."""
     target.path  # noqa: B018 - fails here, at the call, where there is none

@@ -6,8 +6,8 @@ from typing import Any
 from tl_integrations.errors import VerifyError
 from tl_integrations.language.building import instantiate
 from tl_integrations.language.diffing import diff
+from tl_integrations.language.keeping import is_module, record_of
 from tl_integrations.language.provenance import config_of
-from tl_integrations.language.records import is_module, record_of
 from tl_integrations.language.tracing import trace
 
 

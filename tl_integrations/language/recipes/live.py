@@ -7,9 +7,9 @@ from typing import Any
 
 from tl_integrations.errors import NoConfigError, TraceError
 from tl_integrations.language.encoding import Encoded, Encoder, Opaque, Where, add_recipe, opaque, path_text
+from tl_integrations.language.keeping import is_module, record_of
 from tl_integrations.language.provenance import call_of
 from tl_integrations.language.recipes.references import by_path
-from tl_integrations.language.records import is_module, record_of
 
 
 def _live(value: Any, encoder: Encoder, where: Where) -> Encoded:
