@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from tl_integrations.errors import BuildError, ConfigError
@@ -19,7 +19,7 @@ from tl_integrations.language.scanning import GET_OBJECT, plain_names
 from tl_integrations.language.targets import real_name, target_of
 from tl_integrations.language.trust import Mention, Policy, mentions
 
-_WORDS = frozenset({"_target_", "_args_", "_partial_", "_convert_", "_recursive_"})
+_WORDS = frozenset({"_args_", "_partial_", "_convert_", "_recursive_"})
 _MODES = ("none", "partial", "object", "all")
 
 
@@ -48,6 +48,8 @@ def instantiate(
     """
     if engine not in ("fast", "hydra"):
         raise BuildError(f"engine={engine!r} is neither 'fast' nor 'hydra'.")
+    if "_target_" in overrides:
+        raise BuildError("The target of a config is not an argument of it. Change the config instead.")
     policy = Policy(allow)
     builder = _without_resolving(cfg, policy) or _with_resolving(cfg, policy)
     with tracing.untraced():
@@ -62,7 +64,10 @@ def _without_resolving(cfg: Any, policy: Policy) -> "_Builder | None":
     if names is None:
         return None
     try:
-        found = policy.resolve([Mention(path=(), name=name, called=called) for name, called in names])
+        found = policy.resolve(
+            [Mention(path=(), name=name, called=True) for name in names.called]
+            + [Mention(path=(), name=name, called=False) for name in names.given]
+        )
     except (ConfigError, ImportError):
         return None
     return _Builder(cfg, found, sharing=False)
@@ -140,7 +145,7 @@ class _Builder:
                 item if type(item) in EXACT else self._value(item, (where, index), mode, recursive)
                 for index, item in enumerate(value)
             ]
-        if kind is str and value == "???":
+        if _is_missing(value):
             raise BuildError(f"{self._key(where)} is missing ('???'). Give it a value before building.")
         return value
 
@@ -153,30 +158,32 @@ class _Builder:
     def _node(
         self, node: dict[str, Any], where: Where, mode: str, args: tuple[Any, ...], overrides: dict[str, Any]
     ) -> Any:
-        mode, recursive, partial = self._words(node, where, mode)
-        given: list[Any] = list(args)
-        if not args and "_args_" in node:
-            if type(node["_args_"]) is not list:
-                raise BuildError(f"{self._key((where, '_args_'))} must be a list, not {node['_args_']!r}.")
-            below = (where, "_args_")
-            given = [self._argument(v, (below, i), mode, recursive) for i, v in enumerate(node["_args_"])]
-        named: dict[str, Any] = {}
-        for key, value in node.items():
-            if key in _WORDS:
-                continue
-            if type(value) in EXACT:
-                named[key] = value
-            elif key not in overrides and not (partial and value == "???"):
+        named = {**node, **overrides} if overrides else node.copy()
+        name = named.pop("_target_")
+        recursive, partial = True, False
+        given: Sequence[Any] = args
+        if not _WORDS.isdisjoint(named):
+            mode, recursive, partial = self._words(named, where, mode)
+            given = args or self._positional(named.pop("_args_", ()), where, mode, recursive)
+            for word in _WORDS.intersection(named):
+                del named[word]
+            if partial:
+                named = {key: value for key, value in named.items() if not _is_missing(value)}
+        for key, value in named.items():
+            kind = type(value)
+            if kind not in EXACT and (kind is not str or value == "???") and key not in overrides:
                 named[key] = self._argument(value, (where, key), mode, recursive)
-        if overrides:
-            named.update(overrides)
-        return self._call(node["_target_"], given, named, partial, where)
+        return self._call(name, given, named, partial, where)
+
+    def _positional(self, values: Any, where: Where, mode: str, recursive: bool) -> list[Any]:
+        below = (where, "_args_")
+        if not isinstance(values, list | tuple):
+            raise BuildError(f"{self._key(below)} must be a list, not {values!r}.")
+        return [self._argument(value, (below, i), mode, recursive) for i, value in enumerate(values)]
 
     def _argument(self, value: Any, where: Where, mode: str, recursive: bool) -> Any:
         kind = type(value)
-        if kind is str and value != "???":
-            return value
-        if kind is not dict and kind is not list and kind is not str:
+        if kind is not dict and kind is not list and not _is_missing(value):
             return value
         built = self._value(value, where, mode, recursive)
         if mode == "none" and (kind is list or (kind is dict and not (recursive and "_target_" in value))):
@@ -202,7 +209,9 @@ class _Builder:
                 raise BuildError(f"{self._key((where, word))} must be true or false, not {flag!r}.")
         return mode, recursive, partial
 
-    def _call(self, name: Any, args: list[Any], kwargs: dict[str, Any], partial: bool, where: Where) -> Any:
+    def _call(
+        self, name: Any, args: Sequence[Any], kwargs: dict[str, Any], partial: bool, where: Where
+    ) -> Any:
         if name == GET_OBJECT:
             return self._found[kwargs["path"] if "path" in kwargs else args[0]]
         target = self._found[name] if type(name) is str else name
@@ -223,3 +232,7 @@ class _Builder:
     def _recorded_at(self, where: Where) -> str:
         site = self._sites.get((*self._base, *path_of(where)))
         return f", recorded at {place(site)}" if site else ""
+
+
+def _is_missing(value: Any) -> bool:
+    return type(value) is str and value == "???"

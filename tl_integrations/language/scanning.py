@@ -6,25 +6,39 @@ GET_OBJECT = "hydra.utils.get_object"
 _SCALARS = frozenset({int, float, bool, type(None), bytes})
 
 
-def plain_names(tree: Any) -> set[tuple[str, bool]] | None:
-    """The `(name, is called)` pairs of a config without interpolations, configs inside, or anything unusual.
+class Names:
+    """The import paths in a config, apart by what becomes of them."""
+
+    __slots__ = ("called", "given")
+
+    def __init__(self) -> None:
+        self.called: set[str] = set()
+        """Those that are called."""
+        self.given: set[str] = set()
+        """Those that are only handed over."""
+
+
+def plain_names(tree: Any) -> Names | None:
+    """The names in a config without interpolations, configs inside, or anything unusual.
 
     Returns: None when there is such a thing, a cycle, or a malformed node: the slow way knows how to say it.
     """
-    names: set[tuple[str, bool]] = set()
+    names = Names()
     try:
         return names if _walk(tree, names) else None
     except RecursionError:
         return None
 
 
-def _walk(node: Any, names: set[tuple[str, bool]]) -> bool:
+def _walk(node: Any, names: Names) -> bool:
+    items: Any = node
     if type(node) is dict:
-        if "_target_" in node and not _note(node, names):
+        items = node.values()
+        target = node.get("_target_", _NO_NODE)
+        if type(target) is str and target != GET_OBJECT:
+            names.called.add(target)
+        elif target is not _NO_NODE and not _note_given(node, names):
             return False
-        items: Any = node.values()
-    else:
-        items = node
     for value in items:
         kind = type(value)
         if kind in _SCALARS:
@@ -40,15 +54,12 @@ def _walk(node: Any, names: set[tuple[str, bool]]) -> bool:
     return True
 
 
-def _note(node: dict[str, Any], names: set[tuple[str, bool]]) -> bool:
-    target = node["_target_"]
-    if type(target) is not str:
-        return False
-    if target != GET_OBJECT:
-        names.add((target, True))
-        return True
+_NO_NODE = object()
+
+
+def _note_given(node: dict[str, Any], names: Names) -> bool:
     path = node.get("path")
-    if type(path) is not str:
+    if node["_target_"] != GET_OBJECT or type(path) is not str:
         return False
-    names.add((path, False))
+    names.given.add(path)
     return True
