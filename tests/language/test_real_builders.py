@@ -14,6 +14,7 @@ from torch import nn
 from toy_models import random_loader
 
 from tl_integrations import language as L
+from tl_integrations.language.checkpoints import CHECKPOINT_KEY
 
 
 def round_trip(thunk: Any, **options: Any) -> Any:
@@ -105,7 +106,9 @@ def trainer(folder: Path) -> lightning.Trainer:
     )
 
 
-def test_a_lightning_module_with_nested_modules(tmp_path: Path) -> None:
+def test_row_48_a_lightning_module_with_nested_modules_is_rebuilt_without_its_arguments(
+    tmp_path: Path,
+) -> None:
     thunk = lambda: r.Lit(r.Backbone(8, [4, 4]), lr=0.1)  # noqa: E731
     module = round_trip(thunk)
     assert dict(module.hparams) == {"lr": 0.1}
@@ -114,19 +117,20 @@ def test_a_lightning_module_with_nested_modules(tmp_path: Path) -> None:
     assert L.config_of(module) == L.trace(thunk)
     fit.save_checkpoint(tmp_path / "m.ckpt")
     saved = torch.load(tmp_path / "m.ckpt", weights_only=True)
-    again = L.instantiate(L.config_of(module))
-    again.load_state_dict(saved["state_dict"])
+    saved[CHECKPOINT_KEY] = L.config_of(module, as_dict=True)
+    torch.save(saved, tmp_path / "m.ckpt")
+    again = L.load_from_checkpoint(tmp_path / "m.ckpt")
     assert torch.equal(again.backbone.layers[0].weight, module.backbone.layers[0].weight)
 
 
-def test_save_hyperparameters_sees_the_plain_arguments() -> None:
+def test_row_47_save_hyperparameters_sees_the_plain_arguments() -> None:
     assert dict(r.Wide(3, lr=0.2).hparams) == {"width": 3, "lr": 0.2}
     built = L.instantiate(L.trace(lambda: r.Wide(3, lr=0.2)))
     assert dict(built.hparams) == {"width": 3, "lr": 0.2}
     assert type(built.hparams["width"]) is int
 
 
-def test_a_config_as_hyperparameter_gives_a_checkpoint_of_plain_data(tmp_path: Path) -> None:
+def test_c43_a_config_as_hyperparameter_gives_a_checkpoint_of_plain_data(tmp_path: Path) -> None:
     """Containers reach the constructor as plain lists and dicts, so the checkpoint loads with
     `weights_only=True`."""
     built = L.instantiate(L.trace(lambda: r.Keeps({"sizes": [1, 2], "lr": 0.1})))

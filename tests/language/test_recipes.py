@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,27 @@ VALUES: dict[str, Any] = {
     "numpy function": np.add,
 }  # fmt: skip
 
+
+def linear() -> Any:
+    return L.call(nn.Linear)(1, 2)
+
+
+BUILT: dict[str, tuple[Callable[[], Any], Any]] = {
+    "sequential": (lambda: L.call(nn.Sequential)(linear()), nn.Sequential(nn.Linear(1, 2))),
+    "module list": (lambda: L.call(nn.ModuleList)([linear()]), nn.ModuleList([nn.Linear(1, 2)])),
+    "module dict": (lambda: L.call(nn.ModuleDict)({"a": linear()}), nn.ModuleDict({"a": nn.Linear(1, 2)})),
+    "tuple of modules": (lambda: L.call(plain.same)((linear(), 3)), (nn.Linear(1, 2), 3)),
+    "modules under int keys": (lambda: L.call(plain.same)({1: linear()}), {1: nn.Linear(1, 2)}),
+    "nested class": (lambda: L.call(plain.Outer.Inner)(3), plain.Outer.Inner(3)),
+    "classmethod": (lambda: L.call(plain.Outer.make)(3), plain.Outer.make(3)),
+    "staticmethod": (lambda: L.call(plain.Outer.double)(3), 6),
+    "positional-only": (lambda: L.call(plain.positional_only)(1, 2, d=5), (1, 2, 3, 5)),
+    "variadic": (lambda: L.call(plain.gather)(1, [2], key={"a": (3,)}), ((1, [2]), {"key": {"a": (3,)}})),
+    "partial": (lambda: L.partial(plain.gather)(1, key=2), functools.partial(plain.gather, 1, key=2)),
+    "shared": (lambda: L.call(plain.Gathered)(*[linear()] * 2), None),
+}  # fmt: skip
+"""Nodes and what plain Hydra must make of them; None where only that it builds matters."""
+
 SCRIPT = """
 import functools, importlib.abc, pickle, sys
 class Refuse(importlib.abc.MetaPathFinder):
@@ -152,13 +173,15 @@ pickle.dump(built, open("built.pickle", "wb"))
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """Every value as another process got it from plain Hydra."""
     folder = tmp_path_factory.mktemp("recipes")
-    for index, value in enumerate(VALUES.values()):
-        L.save_config(L.trace(lambda value=value: L.call(plain.same)(value)), folder / f"{index}.yaml")
+    values = {name: (lambda value=value: L.call(plain.same)(value)) for name, value in VALUES.items()}
+    thunks = {**values, **{f"built {name}": thunk for name, (thunk, _) in BUILT.items()}}
+    for index, thunk in enumerate(thunks.values()):
+        L.save_config(L.trace(thunk), folder / f"{index}.yaml")
     env = {"PYTHONPATH": str(Path(__file__).parent), "PATH": ""}
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(len(VALUES))]
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(len(thunks))]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return dict(zip(VALUES, pickle.loads((folder / "built.pickle").read_bytes()), strict=True))
+    return dict(zip(thunks, pickle.loads((folder / "built.pickle").read_bytes()), strict=True))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -171,6 +194,8 @@ def same(a: Any, b: Any) -> bool:
         )
     if type(a) is not type(b):
         return False
+    if isinstance(a, nn.Module):
+        return repr(a) == repr(b)
     if isinstance(a, torch.Tensor):
         return a.dtype is b.dtype and a.shape == b.shape and a.tolist() == b.tolist()
     if isinstance(a, np.ndarray):
@@ -181,7 +206,7 @@ def same(a: Any, b: Any) -> bool:
         )
     if isinstance(a, list | tuple | collections.deque):
         return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b) and (repr(a) == repr(b) or isinstance(a, set | frozenset))
+    return bool(a == b) and (repr(a) == repr(b) or isinstance(a, set | frozenset | plain.Outer.Inner))
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -189,6 +214,15 @@ def test_plain_hydra_gives_the_same_value_in_another_process(name: str, elsewher
     found = pickle.loads(elsewhere[name])
     value = VALUES[name]
     assert same(value, found) or found == ("shown", repr(value)), found
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_plain_hydra_builds_the_same_object_in_another_process(
+    name: str, elsewhere: Mapping[str, Any]
+) -> None:
+    found, (_, expected) = pickle.loads(elsewhere[f"built {name}"]), BUILT[name]
+    assert not isinstance(found, str), found
+    assert expected is None or same(expected, found)
 
 
 @pytest.mark.parametrize("name", VALUES)

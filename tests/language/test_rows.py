@@ -7,6 +7,7 @@ import functools
 import inspect
 import pickle
 import random
+import re
 import threading
 import typing
 import warnings
@@ -19,6 +20,7 @@ import configurables as c
 import plain_builders as plain
 import pytest
 import torch
+from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import nn
 
@@ -41,6 +43,18 @@ def rebuilt(value: Any) -> Any:
     hydra = L.instantiate(config, engine="hydra")
     assert repr(hydra).replace("_DeferredTarget", "functools.partial") == repr(fast)
     return fast
+
+
+plain_typed = L.wrap(plain.typed)
+
+
+def test_each_of_the_sixty_rows_is_a_test() -> None:
+    """The rows of the table of edge cases; a test of several rows names them all, as `row_14_and_59`."""
+    names = re.findall(
+        r"def test_row_([\w]+)", "".join(p.read_text() for p in Path(__file__).parent.glob("test_*.py"))
+    )
+    numbers = {int(number) for name in names for number in re.findall(r"(?:^|and_)(\d\d)(?=_)", name)}
+    assert numbers == set(range(1, 61))
 
 
 def test_row_01_a_decorated_function_keeps_its_face() -> None:
@@ -280,6 +294,26 @@ def test_row_24_a_node_used_twice_becomes_a_relative_reference() -> None:
     assert double["head"] == double["encoder"]
     with pytest.raises(TypeError, match="used twice"):
         L.trace(thunk, sharing="refuse")
+
+
+@pytest.mark.parametrize("key", [1, 2.5, True, b"k"])
+def test_row_24_a_node_shared_from_under_a_key_that_is_no_text_can_be_followed_by_plain_hydra(
+    key: Any,
+) -> None:
+    def thunk() -> Any:
+        shared = c.Encoder(2)
+        return c.pair({key: shared, "n": [1]}, [shared])
+
+    config = L.trace(thunk, as_dict=True)
+    left, right = L.instantiate(OmegaConf.create(L.to_yaml(config)))
+    assert list(left) == [key, "n"] and type(next(iter(left))) is type(key)
+    assert left[key] is right[0]
+    left, right = hydra_instantiate(OmegaConf.create(L.to_yaml(config)))
+    assert list(left) == [key, "n"] and repr(left[key]) == repr(right[0])
+    left, right = L.instantiate(L.config_of(c.Box(thunk()))).item
+    assert left[key] is right[0]
+    plain_keys = L.trace(lambda: c.pair({key: 1}, [c.Encoder(2)]), as_dict=True)
+    assert plain_keys["left"] == {key: 1}
 
 
 def test_row_24_an_explicit_node_used_twice_is_one() -> None:
@@ -591,8 +625,13 @@ def test_row_49_annotations_are_preserved() -> None:
     assert typing.get_type_hints(c.Encoder.__init__)["width"] is int
 
 
-def test_row_50_values_are_recorded_as_given() -> None:
-    assert type(L.trace(lambda: c.with_defaults(1, b=2), as_dict=True)["b"]) is int  # type: ignore[arg-type]
+def test_row_50_values_are_recorded_as_given_whatever_type_is_declared() -> None:
+    """No `check_types` is offered: a declared type is never enforced, and never used to change a value."""
+    config = L.trace(lambda: plain_typed(rate=1, color="red"), as_dict=True)
+    assert type(config["rate"]) is int and config["color"] == "red"
+    for engine in ("fast", "hydra"):
+        assert L.instantiate(config, engine=engine) == (1, "red")
+        assert type(L.instantiate(config, engine=engine)[0]) is int
 
 
 def test_row_51_arguments_are_taken_at_the_call() -> None:

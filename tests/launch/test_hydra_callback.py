@@ -80,6 +80,7 @@ def test_each_job_of_a_sweep_has_its_own_snapshot(tmp_path: Path) -> None:
 def test_a_failing_callback_is_a_warning_and_the_job_keeps_its_exit_code(
     failing: str, tmp_path: Path
 ) -> None:
+    """Case C61."""
     target = f"+hydra.callbacks.snapshot._target_=raising.{failing}"
     said = run_app(tmp_path, "-m", target, "seed=1,2")
     assert "the disk is full" in said

@@ -118,6 +118,7 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
 
 
 def test_a_config_in_a_bundle_is_never_built_by_reading(tmp_path: Path) -> None:
+    """Case C59."""
     target, path = tmp_path / "made", tmp_path / "a.tlspec"
     config = {"model": {"_target_": "builtins.open", "file": str(target), "mode": "w"}}
     with tl.to_disk(path).open(SinkContext(config=config)):
@@ -142,6 +143,7 @@ def test_a_manifest_that_lies_about_sizes_is_refused(tmp_path: Path, lie: dict[s
 
 @pytest.mark.parametrize("shape", [[1000, 1000], [-4], [1 << 63], [4.0], "4", [[4]], None, [0, 1 << 70]])
 def test_a_line_that_lies_about_its_shape_costs_that_record_alone(tmp_path: Path, shape: Any) -> None:
+    """Case C47."""
     path = tmp_path / "a.tlspec"
     with tl.Recorder(Same(), save=tl.func("relu"), storage=tl.to_disk(path)) as recorder:
         for value in range(3):

@@ -129,9 +129,20 @@ class Encoder:
         return call
 
     def _mapping(self, values: dict[Any, Any], where: Where) -> Encoded:
-        if _has_plain_keys(values):
-            return self.inside(values, where, _dict)
-        return self.inside(values, where, _pairs)
+        if not _has_plain_keys(values):
+            return self.inside(values, where, _pairs)
+        written = self.inside(values, where, _dict)
+        if any(type(key) is not str for key in written) and _holds_built(written):
+            return _from_pairs([[key, value] for key, value in refuse_relative(written, where).items()])
+        return written
+
+
+def _holds_built(value: Encoded) -> bool:
+    """Whether an encoded value holds an object that may be shared; Hydra follows text keys alone to one."""
+    kind = type(value)
+    if kind is dict:
+        return "_record_" in value or ("_target_" not in value and any(map(_holds_built, value.values())))
+    return any(map(_holds_built, value)) if kind is list else kind not in EXACT and not isinstance(value, str)
 
 
 def _converting(node: Encoded) -> Encoded:
@@ -156,7 +167,11 @@ def _dict(values: dict[Any, Any], encoder: Encoder, where: Where) -> dict[Any, E
 
 
 def _pairs(values: dict[Any, Any], encoder: Encoder, where: Where) -> Encoded:
-    return {"_target_": "builtins.dict", "_convert_": "all", "_args_": [pairs(values, encoder, where)]}
+    return _from_pairs(pairs(values, encoder, where))
+
+
+def _from_pairs(written: list[list[Encoded]]) -> Encoded:
+    return {"_target_": "builtins.dict", "_convert_": "all", "_args_": [written]}
 
 
 def refuse_relative(values: Encoded, where: Where) -> Encoded:
