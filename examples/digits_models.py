@@ -1,8 +1,5 @@
-"""Two networks for handwritten digits, their training and their images: what train_digits.py puts together.
-
-The builders are ordinary functions. `@L.configurable` lets their calls be written down as config, and
-`L.store` makes each a choice on the command line: `model=mlp`, `model=conv`, with every parameter an
-override (`model.depth=3`).
+"""Two networks for handwritten digits, their training and their images: ordinary code without any framework
+of configs. digits_configs.py makes choices of it, train_digits.py puts it together.
 """
 
 import lightning.pytorch as pl
@@ -12,13 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from tl_integrations import language as L
-
 CLASSES = 10
 SIDE = 8
 
 
-@L.configurable
 def mlp(depth: int = 2, width: int = 64, dropout: float = 0.1) -> nn.Sequential:
     """`depth` hidden layers over the flattened image: (batch, 1, 8, 8) -> (batch, 10)."""
     layers: list[nn.Module] = [nn.Flatten()]
@@ -29,7 +23,6 @@ def mlp(depth: int = 2, width: int = 64, dropout: float = 0.1) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(size, CLASSES))
 
 
-@L.configurable
 def conv(depth: int = 2, channels: int = 16) -> nn.Sequential:
     """`depth` convolutions with batch norm, then the mean over the image: (batch, 1, 8, 8) -> (batch, 10)."""
     layers: list[nn.Module] = []
@@ -41,7 +34,6 @@ def conv(depth: int = 2, channels: int = 16) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(size, CLASSES))
 
 
-@L.configurable
 class DigitClassifier(pl.LightningModule):
     """Trains a network to name the digit."""
 
@@ -87,7 +79,3 @@ class Digits(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
         return DataLoader(self.held_out, batch_size=len(self.held_out))
-
-
-L.store(mlp, group="model", name="mlp")
-L.store(conv, group="model", name="conv")

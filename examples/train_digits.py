@@ -12,11 +12,14 @@ from pathlib import Path
 import hydra
 import lightning.pytorch as pl
 import torch
-from digits_models import DigitClassifier, Digits
+from digits_configs import DigitClassifier
+from digits_models import Digits
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.loggers import TensorBoardLogger
 from omegaconf import DictConfig
+
+from tl_integrations import language as L
 
 # The images are in memory already: worker processes would only slow this down.
 warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -25,7 +28,14 @@ ConfigStore.instance().store(
     name="train_digits",
     node={
         "defaults": [{"model": "mlp"}, {"callbacks": "trace"}, "_self_"],
-        "callbacks": {"trace": {"schedule": 50, "histograms": True, "storage": "run.tlspec"}},
+        "callbacks": {
+            "trace": {
+                "schedule": 50,
+                "histograms": True,
+                "storage": "run.tlspec",
+                "report": {"heat_map": True, "images": ["net.0", "net.2"]},
+            }
+        },
         "seed": 0,
         "epochs": 15,
         "batch_size": 64,
@@ -40,7 +50,7 @@ def main(cfg: DictConfig) -> float:
     # Layers this small are computed faster than threads can be told of them.
     torch.set_num_threads(1)
     pl.seed_everything(cfg.seed, verbose=False)
-    module = DigitClassifier(hydra.utils.instantiate(cfg.model), lr=cfg.lr)
+    module = DigitClassifier(L.instantiate(cfg.model), lr=cfg.lr)
     trainer = pl.Trainer(
         max_epochs=cfg.epochs,
         accelerator="cpu",

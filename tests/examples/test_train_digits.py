@@ -137,3 +137,47 @@ def test_a_sweep_over_the_models_gives_each_job_a_folder_of_its_own(sweep: tuple
     nets = [run.config["net"] for run in runs.values()]
     assert [net["_target_"] for net in nets] == ["digits_models.mlp", "digits_models.conv"]
     assert [run.steps for run in runs.values()] == [STEPS, STEPS]
+
+
+def test_tensorboard_has_a_heat_map_of_the_whole_run(run: tuple[Path, str]) -> None:
+    events = EventAccumulator(str(run[0] / "tensorboard"), size_guidance={"images": 0}).Reload()
+    assert [event.step for event in events.Images("heat_map/act_std")][-1] == STEPS[-1]
+
+
+BUILD_WITHOUT_US = """
+import sys
+sys.modules["tl_integrations"] = None  # importing it fails
+import hydra.utils, omegaconf
+for name in ("mlp", "conv"):
+    net = hydra.utils.instantiate(omegaconf.OmegaConf.load(f"conf/model/{name}.yaml"))
+    print(name, sum(parameter.numel() for parameter in net.parameters()))
+try:
+    import tl_integrations
+except ImportError:
+    print("without us")
+"""
+
+
+def test_its_exported_yaml_builds_without_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    command = Path(sys.executable).with_name("tl-integrations")
+    for arguments in (
+        [command, "config", "export", "digits_configs", "--out", "conf"],
+        [command, "config", "export", "digits_configs", "--out", "conf", "--check"],
+    ):
+        subprocess.run(arguments, cwd=tmp_path, check=True, timeout=120)
+    built = subprocess.run(
+        [sys.executable, "-c", BUILD_WITHOUT_US],
+        cwd=tmp_path,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from digits_models import conv, mlp
+
+    sizes = [sum(parameter.numel() for parameter in build().parameters()) for build in (mlp, conv)]
+    assert built.stdout.splitlines() == [f"mlp {sizes[0]}", f"conv {sizes[1]}", "without us"]

@@ -12,7 +12,6 @@ from typing import Any
 import configurables as c
 import plain_builders as plain
 import pytest
-from hydra._internal import target_policy
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -21,10 +20,19 @@ from tl_integrations.errors import BuildError, ConfigError, TraceError, Untruste
 from tl_integrations.language.paths import load
 from tl_integrations.language.targets import refuse_denied
 
+try:
+    from hydra._internal import target_policy as policy
+
+    MODULES = policy.DEFAULT_BLOCKLISTED_MODULES
+except ImportError:  # Hydra 1.4
+    from hydra._internal import execution_policy as policy
+
+    MODULES = policy.DEFAULT_BLACKLISTED_MODULES
+
 HYDRA = sorted(
-    target_policy.DEFAULT_BLOCKLISTED_MODULES
-    | target_policy.UNCONTROLLED_EXECUTION_TARGETS
-    | {f"{prefix}x" for prefix in target_policy.UNCONTROLLED_EXECUTION_TARGET_PREFIXES}
+    MODULES
+    | policy.UNCONTROLLED_EXECUTION_TARGETS
+    | {f"{prefix}x" for prefix in policy.UNCONTROLLED_EXECUTION_TARGET_PREFIXES}
 )
 """Everything that Hydra itself refuses, read from it, so that ours is measured against the installed one."""
 

@@ -1,8 +1,10 @@
 """The configs that the package adds to every Hydra application."""
 
+import dataclasses
 import inspect
 from pathlib import Path
 
+import hydra
 import pytest
 import yaml
 from hydra import compose, initialize
@@ -10,6 +12,7 @@ from omegaconf import OmegaConf
 
 from tl_integrations import language as L
 from tl_integrations import schedule
+from tl_integrations.options import ReportOptions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -56,8 +59,16 @@ def test_the_trace_option_offers_every_parameter_of_the_callback_at_its_default(
     from tl_integrations.callbacks import TraceCallback
 
     written = yaml.safe_load((CONFIGS / "callbacks" / "trace.yaml").read_text())["trace"]
-    parameters = inspect.signature(TraceCallback).parameters
-    assert written == {
-        "_target_": "tl_integrations.callbacks.TraceCallback",
-        **{name: parameter.default for name, parameter in parameters.items()},
-    }
+    report = written.pop("report")
+    assert report.pop("_target_") == "tl_integrations.options.ReportOptions"
+    assert report | {"images": ()} == dataclasses.asdict(ReportOptions())
+    defaults = {name: each.default for name, each in inspect.signature(TraceCallback).parameters.items()}
+    assert defaults.pop("report") is None
+    assert written == {"_target_": "tl_integrations.callbacks.TraceCallback", **defaults}
+
+
+def test_what_loggers_show_is_an_ordinary_override_too() -> None:
+    with initialize(version_base=None):
+        cfg = compose(overrides=["+callbacks=trace", "callbacks.trace.report.images=['conv*']"])
+    report = hydra.utils.instantiate(cfg.callbacks.trace.report)
+    assert isinstance(report, ReportOptions) and list(report.images) == ["conv*"]
