@@ -101,6 +101,33 @@ def test_odd_sizes_are_aligned_by_fillers(tmp_path: Path) -> None:
     assert torch.equal(read["r000000008"], tensors["b_1_1"])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_a_tensor_of_many_pieces_is_read_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
+    large, small = torch.randn(700_001).to(dtype), torch.randn(3).to(dtype)
+    with TlspecSink(tmp_path / "run.tlspec") as sink:
+        sink.write(step(0, {"small_1_1": small, "large_1_2": large, "small_2_3": small}))
+        sink.flush()
+    found = load(tmp_path / "run.tlspec")
+    assert torch.equal(found["large_1_2"].out, large)
+    assert torch.equal(found["small_2_3"].out, small)
+
+
+def test_a_step_that_fails_after_pieces_of_it_were_written_leaves_nothing(tmp_path: Path) -> None:
+    emptied = torch.randn(4)
+    emptied.untyped_storage().resize_(0)
+    large = torch.randn(400_000)
+    with TlspecSink(tmp_path / "run.tlspec") as sink:
+        sink.write(step(0, {"large_1_1": large, "emptied_1_2": emptied}))
+        with pytest.raises(UnsupportedTensorError, match=r"emptied_1_2.*no memory"):
+            sink.flush()
+        sink.write(step(1, {"large_1_1": large}))
+        sink.flush()
+    found = load(tmp_path / "run.tlspec")
+    assert found.steps == [1] and torch.equal(found["large_1_1"].out, large)
+    (shard,) = (tmp_path / "run.tlspec").glob("shard-*")
+    assert shard.stat().st_size < large.nbytes + 4096
+
+
 def test_shards_roll_by_size_and_all_of_them_are_read(tmp_path: Path) -> None:
     path = bundle(tmp_path / "run.tlspec", steps=range(6), shard_bytes=100)
     shards = sorted(name for name in os.listdir(path) if name.startswith("shard"))

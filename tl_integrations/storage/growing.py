@@ -82,7 +82,8 @@ class Growing:
             offset, digest = self.shard.append(f"r{number:09d}", site.entry, content)
             tail = _place_fragment(self.shard.number, offset, nbytes, digest)
         moment, step = self._fragments.moment(record.moment, generation), step_number(moment_step)
-        names, statistics, histogram = None, (), ""
+        names, histogram = None, ""
+        statistics: tuple[float, ...] = ()
         if record.statistics is not None:
             known = self._fragments.names(record.statistics)
             names, statistics = known.table, tuple(map(float, record.statistics.values()))
