@@ -19,7 +19,7 @@ from tl_integrations.capture.window import Window
 def sparse_handler(run: Run, table: DecisionTable) -> Handler:
     """A handler that keeps what the selector takes and remembers nothing of the rest."""
     lookup, learn = table.entries.get, table.learn
-    alive, held, holds = run.aliases.by_storage, run.held, run.holds
+    alive, held, holds = run.aliases.by_storage, run.held, run.holds and run.keeping.aliases
 
     def handle(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         entry = lookup(func)

@@ -26,7 +26,8 @@ _SEVERAL = (tuple, list, dict)
 def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
     """A handler that logs every op and keeps what the selector takes."""
     lookup, learn = table.entries.get, table.learn
-    alive, held, holds, calls = run.aliases.by_storage, run.held, run.holds, run.calls
+    alive, held, calls = run.aliases.by_storage, run.held, run.calls
+    holds = run.holds and run.keeping.aliases
     ids, lines, source = log.ids, log.lines, log.source
     known, append, clock = ids.get, lines.append, perf_counter
 

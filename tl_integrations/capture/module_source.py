@@ -67,9 +67,9 @@ class TapHook:
 
 
 def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
-    calls, add, keep = run.calls, run.add, run.keep
+    calls, held = run.calls, run.held
     simple = tap.decision is True and not run.watches_functions
-    name = tap.node.class_name
+    holds, name = run.holds, tap.node.class_name
 
     def hook(module: nn.Module, args: Any, out: Any) -> None:
         if calls.owner != get_ident() or calls.paused or backward_task() != -1:
@@ -78,10 +78,14 @@ def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
         if not simple or type(out) is not Tensor:
             offer_module(run, tap, call, out)
             return
-        # One tensor of a module that is always kept, the usual case of a plan of hooks.
-        run.event_count += 1
+        # One tensor of a module that is always kept, the usual case of a plan of hooks. It is copied at once:
+        # behind a module's output any code may write, unseen where only hooks are armed.
         try:
-            add(keep(Catch(out, call, "module", name), out, True, (), None))
+            if holds:
+                held.append((out.detach().clone(), None, call, name, 0, out.requires_grad, None))
+                return
+            run.event_count += 1
+            run.add(run.keep(Catch(out, call, "module", name), out, True, (), None))
         except Exception as error:
             run.on_error(error)
 

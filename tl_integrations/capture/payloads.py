@@ -130,17 +130,20 @@ def _lies_on(storage: int, args: Any, kwargs: Any) -> bool:
     return bool(kwargs) and _lies_on(storage, tuple(kwargs.values()), None)
 
 
-def alias_of(kept: Tensor, version: int, aliases: Aliases) -> KeptTensor | None:
+def held_payload(kept: Tensor, version: int | None, aliases: Aliases) -> KeptTensor | None:
     """Keep a tensor that was detached when it was made, on memory of its own.
 
     Args:
-        kept: The detached tensor.
+        kept: The detached tensor, or a copy of it.
         version: Its version then; if it has another by now, the payload is lost, and reading it an error.
+            None for a copy.
         aliases: Where the alias is noted.
     Returns: None for tensors without data (meta) or that may not leave their transform (vmap).
     """
     if kept.is_meta or is_functorch_wrapped(kept):
         return None
+    if version is None:
+        return KeptTensor(_copied(kept) if kept.is_inference() else kept)
     alias = KeptTensor(kept, version)
     if kept.layout is not torch.strided:
         alias.own()

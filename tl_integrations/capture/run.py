@@ -11,7 +11,7 @@ from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.decision_table import Entry
 from tl_integrations.capture.events import Event, Kind, Moment
 from tl_integrations.capture.gradients import GradientTap
-from tl_integrations.capture.payloads import Aliases, KeptTensor, alias_of, is_functorch_wrapped, take
+from tl_integrations.capture.payloads import Aliases, KeptTensor, held_payload, is_functorch_wrapped, take
 from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.statistics import Measured, Numbers, Summariser
@@ -22,9 +22,10 @@ backward_task = torch._C._current_graph_task_id
 """Which backward is at work on this thread, -1 for none: what runs inside one is a recomputation."""
 
 
-Held = tuple[Tensor, int, int, Entry, int, bool, int | None]
-"""A kept tensor that nothing was done with yet: detached, its version, module call, function, k-th of its
-type, whether it required gradients, line of the graph."""
+Held = tuple[Tensor, int | None, int, Entry | str, int, bool, int | None]
+"""A kept tensor that nothing was done with yet: detached, its version (None: it is a copy), module call,
+function (or class of the module that returned it), k-th of its type, whether it required gradients, line of
+the graph."""
 
 
 class Catch:
@@ -136,7 +137,7 @@ class Run:
     def holds(self) -> bool:
         """Whether a tensor that is kept whatever it is can be held first and looked at later."""
         keeping = self.keeping
-        plain = keeping.payloads and keeping.aliases and keeping.plain is None and keeping.transform is None
+        plain = keeping.payloads and keeping.plain is None and keeping.transform is None
         looked_at = keeping.gradients or keeping.summariser is not None or self.halt is not None
         return plain and not (looked_at or self.decides_late or self.window is not None)
 
@@ -150,11 +151,14 @@ class Run:
         held = self.held[:]
         self.held.clear()
         self.event_count += len(held)
-        for kept, version, call, entry, count, requires_grad, line in held:
-            caught = Catch(kept, call, "op", entry.func_name, entry.type, count, line=line)
+        for kept, version, call, source, count, requires_grad, line in held:
+            if isinstance(source, str):
+                caught = Catch(kept, call, "module", source, line=line)
+            else:
+                caught = Catch(kept, call, "op", source.func_name, source.type, count, line=line)
             caught.requires_grad = requires_grad
             try:
-                caught.payload = alias_of(kept, version, self.aliases)
+                caught.payload = held_payload(kept, version, self.aliases)
                 if caught.payload is None and is_functorch_wrapped(kept):
                     self.notes.add("transform")
                 self.catches.append(caught)
