@@ -48,6 +48,8 @@ class _Lowering:
         if kind is Call or kind is Tree:
             if self._placed.setdefault(value, where) is not where:
                 return self._again(value, where)
+            if kind is Call and value.flat and (value.target.defaults or self.defaults) == "omit":
+                return {"_target_": value.target.path, **value.kwargs}
             return self._once(value, where)
         if kind is dict:
             return {key: v if type(v) in EXACT else self.value(v, (where, key)) for key, v in value.items()}
@@ -69,9 +71,6 @@ class _Lowering:
         if type(value) is Tree:
             self.result.spliced = True
             return _copy(value.content)
-        assert type(value) is Call
-        if value.flat and (value.target.defaults or self.defaults) == "omit":
-            return {"_target_": value.target.path, **value.kwargs}
         return self._call(value, where)
 
     def _call(self, call: Call, where: Where) -> dict[str, Any]:

@@ -62,13 +62,12 @@ class Call:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         partial: bool = False,
-        flat: bool = False,
     ) -> None:
         self.target = target
         self.args = args
         self.kwargs = kwargs
         self.partial = partial
-        self.flat = flat
+        self.flat = False
         """Whether it has nothing but named scalars, and so is its own plain form."""
         self.spot: Spot | None = None
         self.owner: object = None

@@ -54,7 +54,7 @@ class Tape:
         plan = target.plan
         positional, named = bind(plan, args, kwargs, star, partial)
         call = encode_call(target, plan, positional, named, self.encoder, partial)
-        call.spot, call.owner = call_spot(2), self
+        call.spot = call_spot(2)
         self.calls.append(call)
         return stand_in(call)
 
@@ -73,7 +73,17 @@ def encode_call(
         return _encode_with_configs(target, positional, named, encoder, partial)
     flat = encoder.arguments(named, target.label) and not positional and not partial
     args = _positional(target, positional, encoder) if positional else positional
-    return Call(target, args, named, partial, flat)
+    call = _blank(Call)  # filled here, since every recorded call comes by and an `__init__` doubles the time
+    call.target = target
+    call.args = args
+    call.kwargs = named
+    call.partial = partial
+    call.flat = flat
+    call.owner = encoder.owner
+    return call
+
+
+_blank = object.__new__
 
 
 def _positional(target: Target, values: Sequence[Any], encoder: Encoder) -> list[Any]:
@@ -85,7 +95,9 @@ def _encode_with_configs(
 ) -> Call:
     named, configs = _split_configs(target, named)
     encoder.arguments(named, target.label)
-    return Call(target, _positional(target, positional, encoder), {**named, **configs}, partial)
+    call = Call(target, _positional(target, positional, encoder), {**named, **configs}, partial)
+    call.owner = encoder.owner
+    return call
 
 
 def _split_configs(target: Target, named: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tree]]:
