@@ -66,7 +66,7 @@ def takes_config(cfg: DictConfig, sizes: Any = None) -> Any:
 
 
 @L.configurable
-def with_defaults(a: int, b: tuple[float, float] = (0.9, 0.99), *, c: Any = object(), d: str = "${x}") -> Any:  # noqa: B008  # noqa: WRAP  # noqa: WRAP
+def with_defaults(a: int, b: tuple[float, float] = (0.9, 0.99), *, c: Any = object(), d: str = "${x}") -> Any:  # noqa: B008
     return a, b, c, d
 
 

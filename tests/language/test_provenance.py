@@ -150,6 +150,17 @@ def test_passing_through_does_not_pile_up() -> None:
         L.config_of(model)
 
 
+def test_a_chain_beyond_reason_builds_and_has_no_config() -> None:
+    chain: Any = c.Box(1)
+    for _ in range(3000):
+        chain = c.Box(chain)
+    model = c.Model(c.Encoder(2), head=chain)
+    for one in (chain, model):
+        with pytest.raises(NoConfigError, match="nested too deeply"):
+            L.config_of(one)
+    assert L.config_of(model.encoder).width == 2
+
+
 def test_scalars_tensors_and_importable_things_are_never_tagged() -> None:
     before = len(keeping._beside)
     for value in (1, "a", None, torch.ones(2), torch.relu, nn.Linear, plain.Color.RED, len, [1], (1,)):

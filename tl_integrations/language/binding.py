@@ -128,8 +128,8 @@ def _checked(
         if args and not star:
             raise TraceError(
                 f"{plan.label}() has no signature that Python can tell, so positional arguments cannot be "
-                f"named. "
-                f"Pass them by keyword, or write L.call({plan.label})(...), which keeps them positional."
+                f"named. Pass them by keyword, or write L.call({plan.label})(...), which keeps them "
+                "positional."
             )
         _refuse_reserved(plan, kwargs)
         return list(args), kwargs
@@ -161,8 +161,8 @@ def _refuse_variadic(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if not star:
         raise TraceError(
             f"{plan.label}(*{plan.star}) cannot be traced: variadic positional arguments have no name in a "
-            f"config. "
-            f"Take a list parameter instead, or write L.call({plan.label})(...), which keeps them positional."
+            f"config. Take a list parameter instead, or write L.call({plan.label})(...), which keeps them "
+            "positional."
         )
 
 
@@ -231,6 +231,5 @@ def _refuse_reserved(plan: Plan, names: Any) -> None:
     if clash:
         raise TraceError(
             f"{plan.label}() cannot be written as a config: a parameter called {min(clash)!r} means "
-            f"something else "
-            "to Hydra. Rename the parameter."
+            "something else to Hydra. Rename the parameter."
         )

@@ -15,7 +15,7 @@ from tl_integrations.language.opening import open_config
 from tl_integrations.language.paths import load
 from tl_integrations.language.remembering import snapshot
 from tl_integrations.language.resolving import Resolver
-from tl_integrations.language.scanning import GET_OBJECT, plain_names
+from tl_integrations.language.scanning import GET_OBJECT, is_config_object, plain_names
 from tl_integrations.language.targets import real_name, target_of
 from tl_integrations.language.trust import Mention, Policy, mentions
 
@@ -122,7 +122,7 @@ class _Builder:
             names = {GET_OBJECT, *self._found, *(real_name(found) or "" for found in self._found.values())}
             overrides = {**overrides, "_execution_whitelist_": sorted(names - {""})}
         built = build(self.tree, *args, **overrides)
-        if type(built).__module__.partition(".")[0] == "omegaconf":
+        if is_config_object(built):
             return load("omegaconf.OmegaConf.to_container")(built, resolve=True)
         return built
 

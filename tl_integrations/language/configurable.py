@@ -17,7 +17,7 @@ from tl_integrations.language.calling import Wrapped
 from tl_integrations.language.classes import instrument
 from tl_integrations.language.defaults import MODES, DefaultsMode
 from tl_integrations.language.paths import lookup
-from tl_integrations.language.targets import Target
+from tl_integrations.language.targets import Target, is_decorated
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def _decorate(found: Any, caller: Any, **options: Any) -> Any:
         )
     if not callable(found):
         raise TraceError(f"L.configurable() takes a function or a class, not {found!r}.")
-    if _is_decorated(found):
+    if is_decorated(found):
         return found
     if getattr(found, "__name__", "") == "<lambda>":
         raise TraceError(
@@ -84,10 +84,6 @@ def _decorate(found: Any, caller: Any, **options: Any) -> Any:
     if isinstance(found, type):
         return instrument(found, target, record=record)
     return _wrapper(found, target, record=record)
-
-
-def _is_decorated(found: Any) -> bool:
-    return "_tl_target" in (found.__dict__ if isinstance(found, type) else getattr(found, "__dict__", {}))
 
 
 def _is_foreign(found: Any, caller: Any) -> bool:
@@ -140,7 +136,6 @@ def _method(wrapper: Any, target: Target, args: tuple[Any, ...]) -> tuple[Target
     if holder is wrapper:
         raise TraceError(
             f"{qualname} is a method, and its self is a live object that no config can hold. Decorate the "
-            f"class, or make it a "
-            "staticmethod or classmethod."
+            "class, or make it a staticmethod or classmethod."
         )
     return target, args

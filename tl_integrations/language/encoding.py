@@ -112,8 +112,7 @@ class Encoder:
             if found:
                 raise TraceNodeError(
                     f"{path_text(where)} holds the text of a recorded call: {found.group()} was formatted "
-                    f"into a string. "
-                    "Pass the call itself, or the plain values it was given."
+                    "into a string. Pass the call itself, or the plain values it was given."
                 )
             return literal(value)
         return value
@@ -123,8 +122,7 @@ class Encoder:
         if call.owner is not self.owner:
             raise TraceNodeError(
                 f"{path_text(where)} is the call of {call.target.label!r} recorded at {place(call.site)} by "
-                f"another trace. "
-                "Make the call inside this one; nothing recorded may be kept for later."
+                "another trace. Make the call inside this one; nothing recorded may be kept for later."
             )
         return call
 
@@ -325,9 +323,8 @@ def _opaque_text(value: Any, where: Where, reason: str) -> str:
         frame = frame.f_back
     site = f" ({frame.f_code.co_filename}:{frame.f_lineno})"
     return (
-        f"{path_text(where)}{site} is {shown} of type {name}, which a config cannot hold: {reason}. Decorate "
-        f"what builds it "
-        "with L.configurable, pass L.call(builder)(...) instead, or teach it with "
+        f"{path_text(where)}{site} is {shown} of type {name}, which a config cannot hold: {reason}. "
+        "Decorate what builds it with L.configurable, pass L.call(builder)(...) instead, or teach it with "
         f"L.register_encoder({kind.__name__}, function)."
     )
 

@@ -6,6 +6,8 @@ from typing import Any
 from tl_integrations.language.keys import Path, dotted
 from tl_integrations.language.lowering import to_plain
 from tl_integrations.language.nodes import Site
+from tl_integrations.language.opening import root_and_path
+from tl_integrations.language.scanning import is_config_object
 
 
 def explain(cfg: Any) -> str:
@@ -28,13 +30,10 @@ def explain(cfg: Any) -> str:
 
 
 def _placed(cfg: Any) -> tuple[dict[Path, Site], Path]:
-    if type(cfg).__module__.partition(".")[0] != "omegaconf":
+    if not is_config_object(cfg):
         return {}, ()
-    path: list[Any] = []
-    while cfg._get_parent() is not None:
-        path.insert(0, cfg._key())
-        cfg = cfg._get_parent()
-    return cfg.__dict__.get("_tl_sites", {}), tuple(path)
+    root, path = root_and_path(cfg)
+    return root.__dict__.get("_tl_sites", {}), path
 
 
 def _text(sites: dict[Path, Site], path: Path) -> str:

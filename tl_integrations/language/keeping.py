@@ -53,7 +53,7 @@ def keep(value: Any, target: Target, args: Sequence[Any], kwargs: dict[str, Any]
         kwargs: The named ones likewise.
     """
     if _ways.get(type(value)) == _BESIDE and id(value) not in _beside:  # runs at every construction
-        _keep_beside(value, Fresh(target, next(tokens), args, kwargs))
+        _keep_beside(value, _new_tuple(Fresh, (target, next(tokens), args, kwargs)))
         return
     way = _way(value)
     if way == _NEVER:
@@ -66,6 +66,9 @@ def keep(value: Any, target: Target, args: Sequence[Any], kwargs: dict[str, Any]
         _keep_beside(value, record)
 
 
+_new_tuple: Any = tuple.__new__
+
+
 def _keep_beside(value: Any, record: Record | Fresh) -> None:
     ref = _Ref(value, _forget)
     ref.key = key = id(value)
@@ -75,11 +78,10 @@ def _keep_beside(value: Any, record: Record | Fresh) -> None:
 
 def kept(value: Any) -> Record | Fresh | None:
     """The record of a live object in the form in which it is kept, or None."""
-    way = _way(value)
-    if way == _MODULE:
-        return value.__dict__.get(KEY)  # type: ignore[no-any-return]
-    ref = _beside.get(id(value)) if way == _BESIDE else None
-    return ref.record if ref is not None and ref() is value else None
+    ref = _beside.get(id(value))
+    if ref is not None:
+        return ref.record if ref() is value else None
+    return value.__dict__.get(KEY) if _way(value) == _MODULE else None
 
 
 def record_of(value: Any) -> Record | None:

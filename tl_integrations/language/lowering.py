@@ -8,6 +8,7 @@ from tl_integrations.language.defaults import DefaultsMode, with_defaults
 from tl_integrations.language.encoding import EXACT, Encoder, is_compound
 from tl_integrations.language.keys import Path, Where, dotted, path_of, relative
 from tl_integrations.language.nodes import Call, Site, Tree, place, site_of
+from tl_integrations.language.scanning import holds_target, is_config_object
 
 Sharing = Literal["reference", "duplicate", "refuse"]
 
@@ -114,7 +115,7 @@ def _hand_on_configs(node: dict[str, Any], kwargs: dict[str, Any], args: list[An
     """Without `_convert_` an argument that is a config arrives as one; other containers then need their own
     node."""
     holds = any(
-        type(v) is Tree and v.as_config and _holds_target(v.content) for v in (*kwargs.values(), *args)
+        type(v) is Tree and v.as_config and holds_target(v.content) for v in (*kwargs.values(), *args)
     )
     for name, value in kwargs.items():
         if type(value) is Tree:
@@ -122,8 +123,7 @@ def _hand_on_configs(node: dict[str, Any], kwargs: dict[str, Any], args: list[An
         if holds and type(value) not in EXACT and type(value) is not str:
             raise TraceError(
                 f"{dotted((*path, name))} would not be built: the same call is given a config that holds "
-                f"targets, which "
-                "must arrive unbuilt. Pass that config by its own builder."
+                "targets, which must arrive unbuilt. Pass that config by its own builder."
             )
         if _is_container(value):
             kind = "list" if type(value) is list else "dict"
@@ -142,12 +142,6 @@ def _shield(content: Any, handing_on: list[Path]) -> None:
             node = node[key]
         if mode != "none":
             node["_convert_"] = "none"
-
-
-def _holds_target(content: Any) -> bool:
-    if isinstance(content, dict):
-        return "_target_" in content or any(map(_holds_target, content.values()))
-    return isinstance(content, list) and any(map(_holds_target, content))
 
 
 def _copy(content: Any) -> Any:
@@ -184,8 +178,7 @@ def lower(root: Any, *, sharing: Sharing = "reference", defaults: DefaultsMode =
 def to_plain(cfg: Any) -> Any:
     """Any config as plain scalars, lists and dicts: a DictConfig unresolved, a mapping copied, a node
     lowered."""
-    kind = type(cfg)
-    if kind.__module__.partition(".")[0] == "omegaconf":
+    if is_config_object(cfg):
         cfg = Encoder().value(cfg, "config")
     return lower(cfg).content if type(cfg) in (Call, Tree) else _copy(cfg)
 

@@ -142,8 +142,8 @@ def refuse(node: Node | None, what: str) -> NoReturn:
     label, where = (call.target.label, place(call.site)) if call else ("an object", "an unknown place")
     raise TraceNodeError(
         f"{label!r} was recorded ({where}), not built, so {what} is not available while tracing. Pass the "
-        f"value in "
-        "explicitly, decorate the function that needs the live object, or wrap this part in L.untraced()."
+        "value in explicitly, decorate the function that needs the live object, or wrap this part in "
+        "L.untraced()."
     )
 
 
@@ -162,10 +162,8 @@ _REFUSED = {
     "indexing it": "getitem setitem delitem",
     "comparing it": "lt le gt ge",
     "arithmetic on it": "add radd iadd sub rsub isub mul rmul imul matmul rmatmul imatmul truediv rtruediv "
-    "itruediv "
-    "floordiv rfloordiv ifloordiv mod rmod imod divmod rdivmod pow rpow ipow lshift rlshift rshift rrshift "
-    "and rand "
-    "iand or ror ior xor rxor ixor neg pos abs invert round trunc floor ceil",
+    "itruediv floordiv rfloordiv ifloordiv mod rmod imod divmod rdivmod pow rpow ipow lshift rlshift "
+    "rshift rrshift and rand iand or ror ior xor rxor ixor neg pos abs invert round trunc floor ceil",
     "its numeric value": "int float complex index",
     "its path": "fspath",
     "its array": "array array_ufunc array_function",

@@ -8,6 +8,7 @@ from tl_integrations.errors import BuildError
 from tl_integrations.language.keys import Path
 from tl_integrations.language.nodes import Node, Site
 from tl_integrations.language.paths import load
+from tl_integrations.language.scanning import is_config_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Opened:
 
 def open_config(cfg: Any) -> Opened:
     """Open a DictConfig, ListConfig, dict or list. Raises BuildError for anything else."""
-    if type(cfg).__module__.partition(".")[0] == "omegaconf":
+    if is_config_object(cfg):
         return _open_omegaconf(cfg)
     if isinstance(cfg, Node):
         raise BuildError(f"{cfg!r} is still being traced. Build the config that L.trace returns.")
@@ -40,17 +41,20 @@ def open_config(cfg: Any) -> Opened:
     raise BuildError(f"A config is a DictConfig, a dict or a list, not {type(cfg).__name__}.")
 
 
-def _open_omegaconf(cfg: Any) -> Opened:
-    root = cfg._get_root()
-    plain = load("omegaconf.OmegaConf.to_container")(root, resolve=False)
+def root_and_path(cfg: Any) -> tuple[Any, Path]:
+    """The outermost config that an object of OmegaConf's lies in, and its place there."""
     path: list[Any] = []
-    node = cfg
-    while node is not root:
-        path.insert(0, node._key())
-        node = node._get_parent()
+    while cfg._get_parent() is not None:
+        path.insert(0, cfg._key())
+        cfg = cfg._get_parent()
+    return cfg, tuple(path)
+
+
+def _open_omegaconf(cfg: Any) -> Opened:
+    root, path = root_and_path(cfg)
     return Opened(
-        root=plain,
-        path=tuple(path),
+        root=load("omegaconf.OmegaConf.to_container")(root, resolve=False),
+        path=path,
         evaluate=lambda at: _evaluate(root, at),
         sites=root.__dict__.get("_tl_sites", {}),
     )
@@ -60,13 +64,13 @@ def _evaluate(config: Any, path: Path) -> Any:
     to_container = load("omegaconf.OmegaConf.to_container")
     for key in path:
         config = config[key]
-    return to_container(config) if type(config).__module__.partition(".")[0] == "omegaconf" else config
+    return to_container(config) if is_config_object(config) else config
 
 
 def _plain(value: Any, open_ids: set[int]) -> Any:
     """Copy of dicts and lists with configs inside opened; a cycle is an error."""
     if not isinstance(value, dict | list):
-        if type(value).__module__.partition(".")[0] == "omegaconf" and hasattr(value, "_get_root"):
+        if is_config_object(value) and hasattr(value, "_get_root"):
             return load("omegaconf.OmegaConf.to_container")(value, resolve=False)
         return value
     if id(value) in open_ids:

@@ -148,8 +148,7 @@ def _import(name: str, path: str) -> Any:
         if name == missing or name.startswith(f"{missing}."):
             raise BuildError(
                 f"{path!r} cannot be imported: there is no module {missing!r}. Check its spelling and that "
-                f"its package "
-                "is installed."
+                "its package is installed."
             ) from error
         error.add_note(f"while importing {path!r}, which a config names")
         raise

@@ -40,7 +40,10 @@ def call_of(obj: Any) -> Call:
         raise NoConfigError(_unknown_text(obj))
     reading = _Reading(obj)
     reading.stale += _changed_fields(obj, record)
-    root = reading.call(record, ())
+    try:
+        root = reading.call(record, ())
+    except RecursionError:
+        raise NoConfigError(f"This {type(obj).__name__} is nested too deeply for a config.") from None
     reading.report()
     assert isinstance(root, Call)
     return root
@@ -98,14 +101,12 @@ class _Reading:
         if self.stale:
             raise NoConfigError(
                 f"The record of this {name} is stale: {', '.join(self.stale)} was replaced or removed after "
-                f"it was built. "
-                "Build it again with the new part as an argument."
+                "it was built. Build it again with the new part as an argument."
             )
         if self.opaque:
             raise NoConfigError(
                 f"Parts of this {name} have no config: {'; '.join(self.opaque)}. Decorate what builds them "
-                f"with "
-                "L.configurable, or teach their type with L.register_encoder."
+                "with L.configurable, or teach their type with L.register_encoder."
             )
 
 
@@ -172,6 +173,5 @@ def _unknown_text(obj: Any) -> str:
         return f"{text}: only its base {base} is configurable. Decorate it too."
     return (
         f"{text}. Decorate its class or the function that builds it with L.configurable, wrap it with "
-        f"L.wrap, "
-        "or build it with L.instantiate."
+        "L.wrap, or build it with L.instantiate."
     )

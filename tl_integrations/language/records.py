@@ -69,7 +69,10 @@ def plain(value: Any) -> Any:
     """An argument with all its fresh records written down."""
     kind = type(value)
     if kind is Fresh:
-        return written(value)
+        try:
+            return written(value)
+        except RecursionError:
+            return {"_target_": None, "_opaque_": value.target.label, "reason": "it is nested too deeply"}
     if kind is list:
         return [item if type(item) in EXACT else plain(item) for item in value]
     if kind is dict and "_record_" not in value:

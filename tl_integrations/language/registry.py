@@ -13,7 +13,7 @@ from tl_integrations.errors import TraceError
 from tl_integrations.language.defaults import DefaultsMode
 from tl_integrations.language.lowering import Sharing
 from tl_integrations.language.markers import MISSING
-from tl_integrations.language.targets import target_of
+from tl_integrations.language.targets import is_decorated, target_of
 from tl_integrations.language.tracing import trace
 
 
@@ -64,18 +64,13 @@ class Entry:
 
     def _thunk(self) -> Callable[[], Any]:
         build, kwargs = self.build, dict(self.kwargs)
-        if is_builder(build):
+        if is_decorated(build):
             plan = target_of(build).plan
             filled = {*plan.positional[: len(self.args)], *kwargs}
             kwargs.update(
                 {name: MISSING for name in plan.names if name in plan.required and name not in filled}
             )
         return lambda: build(*self.args, **kwargs)
-
-
-def is_builder(build: Any) -> bool:
-    """Whether a call of it is recorded as one node."""
-    return "_tl_target" in (build.__dict__ if isinstance(build, type) else getattr(build, "__dict__", {}))
 
 
 _entries: dict[tuple[str, str], Entry] = {}
@@ -127,8 +122,7 @@ def store(
     if taken is not None and taken.qualname != made.qualname:
         raise TraceError(
             f"{group}/{name} is taken by {taken.qualname} ({taken.file}:{taken.line}), so {made.qualname} "
-            f"cannot have it. "
-            "Choose another name."
+            "cannot have it. Choose another name."
         )
     _entries[group, name] = made
 
@@ -178,7 +172,7 @@ def outside_main(build: Any) -> Any:
 
     Raises: TraceError when the script has no such name.
     """
-    if getattr(build, "__module__", None) != "__main__" or not is_builder(build):
+    if getattr(build, "__module__", None) != "__main__" or not is_decorated(build):
         return build
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
@@ -189,8 +183,7 @@ def outside_main(build: Any) -> Any:
         script = Path(file).name if file else "this session"
         raise TraceError(
             f"{build.__qualname__} is defined in {script}, the script that runs, which no other process can "
-            f"import as __main__. "
-            "Move it to a module of its own and import it here."
+            "import as __main__. Move it to a module of its own and import it here."
         )
     return found
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tl_integrations.errors import TLError
@@ -15,6 +16,7 @@ from tl_integrations.language.targets import Target
 _LEAVES = 256
 _BYTES = 16 * 1024
 _IMMUTABLE = frozenset({type(None), bool, int, float})
+_CONTAINERS = frozenset({list, dict, tuple, set, frozenset})
 
 
 class _TooLarge(Exception):
@@ -31,7 +33,7 @@ class _LiveEncoder(Encoder):
 
     def value(self, value: Any, where: Where) -> Encoded:
         kind = type(value)
-        self.leaves -= 1 + (len(value) if kind in (list, dict, tuple, set, frozenset) else 0)
+        self.leaves -= 1 + (len(value) if kind in _CONTAINERS else 0)
         if kind is str or kind is bytes:
             self.room -= len(value)
         if self.leaves < 0 or self.room < 0:
@@ -41,7 +43,7 @@ class _LiveEncoder(Encoder):
         if kind in EXACT:
             return value
         known = kept(value)
-        if known is not None and not _has_value_recipe(value):
+        if known is not None and not _is_told_by_fields(kind):
             return known
         if is_module(value):
             return opaque(value, "it was built by code that is not configurable")
@@ -61,9 +63,11 @@ class _LiveEncoder(Encoder):
         return encoded
 
 
-def _has_value_recipe(value: Any) -> bool:
-    """Records of dataclasses give way to their fields, which may have changed since."""
-    return hasattr(type(value), "__dataclass_fields__") and not is_module(value)
+@lru_cache(maxsize=1024)
+def _is_told_by_fields(kind: type) -> bool:
+    """Records of dataclasses give way to their fields, which may have changed since; modules keep theirs."""
+    named = (base.__module__ == "torch.nn.modules.module" for base in kind.__mro__)
+    return hasattr(kind, "__dataclass_fields__") and not any(named)
 
 
 def live_value(value: Any) -> Encoded:

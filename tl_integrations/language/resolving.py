@@ -63,12 +63,7 @@ class Resolver:
         whole = _WHOLE.fullmatch(text)
         if whole:
             return self._follow(whole[1], path, text)
-        refused = [name for name in _RESOLVER.findall(text) if not self._allows(name)]
-        if refused:
-            raise UntrustedTargetError(
-                f"{dotted(path)}: {text!r} calls the resolver {refused[0]!r}, which may not run. "
-                f"If you trust it: allow=['resolver:{refused[0]}']"
-            )
+        self._check_resolvers(text, path)
         if "\\" not in text and not _PART.sub("", text).count("${"):
             return _PART.sub(lambda part: str(self._follow(part[1], path, text)), text)
         self._check_all_resolvers()
@@ -80,12 +75,15 @@ class Resolver:
     def _check_all_resolvers(self) -> None:
         """A nested form may reach any other key, so none of them may call what is not allowed."""
         for path, text in _texts(self.root, ()):
-            for name in _RESOLVER.findall(text):
-                if not self._allows(name):
-                    raise UntrustedTargetError(
-                        f"{dotted(path)}: {text!r} calls the resolver {name!r}, which may not run. "
-                        f"If you trust it: allow=['resolver:{name}']"
-                    )
+            self._check_resolvers(text, path)
+
+    def _check_resolvers(self, text: str, path: Path) -> None:
+        for name in _RESOLVER.findall(text):
+            if not self._allows(name):
+                raise UntrustedTargetError(
+                    f"{dotted(path)}: {text!r} calls the resolver {name!r}, which may not run. "
+                    f"If you trust it: allow=['resolver:{name}']"
+                )
 
     def _follow(self, key: str, path: Path, text: str) -> Any:
         dots = len(key) - len(key.lstrip("."))

@@ -1,9 +1,21 @@
-"""One quick look over a plain config: which names it holds, and whether it needs nothing but building."""
+"""Quick looks at configs: whose kind they are, which names they hold, whether they only need building."""
 
 from typing import Any
 
 GET_OBJECT = "hydra.utils.get_object"
 _SCALARS = frozenset({int, float, bool, type(None), bytes})
+
+
+def is_config_object(value: object) -> bool:
+    """Whether this is an object of OmegaConf's, without importing OmegaConf."""
+    return type(value).__module__.partition(".")[0] == "omegaconf"
+
+
+def holds_target(tree: Any) -> bool:
+    """Whether anything in plain data would be built."""
+    if isinstance(tree, dict):
+        return "_target_" in tree or any(map(holds_target, tree.values()))
+    return isinstance(tree, list) and any(map(holds_target, tree))
 
 
 class Names:
@@ -49,7 +61,7 @@ def _walk(node: Any, names: Names) -> bool:
         elif kind is dict or kind is list:
             if not _walk(value, names):
                 return False
-        elif isinstance(value, dict | list) or kind.__module__.partition(".")[0] == "omegaconf":
+        elif isinstance(value, dict | list) or is_config_object(value):
             return False
     return True
 

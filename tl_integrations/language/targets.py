@@ -94,6 +94,11 @@ _LATE: dict[str, Callable[[Target], None]] = {
 }
 
 
+def is_decorated(found: Any) -> bool:
+    """Whether a call of it is recorded: marked itself, since an inherited marker means nothing."""
+    return "_tl_target" in (found.__dict__ if isinstance(found, type) else getattr(found, "__dict__", {}))
+
+
 def refuse_denied(path: str, found: Any) -> None:
     """Raise TraceError for a name that no config may hold, by its spelling or by what it really is."""
     for name in (path, real_name(found)):

@@ -93,8 +93,8 @@ def _main_name(name: str, path: tuple[Any, ...]) -> str:
         return str(spec.name).removesuffix(".__main__") if spec.name.endswith(".__main__") else str(spec.name)
     raise TraceError(
         f"{dotted(path)} targets {name!r}, defined in {getattr(main, '__file__', 'this session')}, which is "
-        f"run as a script and "
-        "so cannot be imported under that name. Move the builder to a module of its own."
+        "run as a script and so cannot be imported under that name. Move the builder to a module of its "
+        "own."
     )
 
 

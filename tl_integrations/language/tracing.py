@@ -22,6 +22,7 @@ from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import Lowered, Sharing, lower, to_config
 from tl_integrations.language.nodes import Call, Node, Tree, call_spot, place, stand_in
 from tl_integrations.language.pinning import pinned
+from tl_integrations.language.scanning import is_config_object
 from tl_integrations.language.targets import Target
 
 
@@ -104,7 +105,7 @@ def _split_configs(target: Target, named: dict[str, Any]) -> tuple[dict[str, Any
     configs: dict[str, Tree] = {}
     for name in target.plan.takes_config:
         value = named.get(name)
-        if type(value).__module__.partition(".")[0] == "omegaconf":
+        if is_config_object(value):
             content = Encoder().value(value, (target.label, name)).content
             configs[name] = Tree(content, as_config=True)
     return {name: None if name in configs else value for name, value in named.items()}, configs
@@ -206,8 +207,7 @@ def _check_thunk(thunk: Any) -> None:
     if not callable(thunk) or module:
         raise TraceError(
             f"L.trace() takes a function without arguments and was given {_shown(thunk)}. If this is the "
-            f"result of a call, "
-            "the lambda is missing: L.trace(lambda: build(...))."
+            "result of a call, the lambda is missing: L.trace(lambda: build(...))."
         )
     if isinstance(thunk, kinds):
         try:
@@ -258,7 +258,7 @@ def _root(result: Any, tape: Tape, strict: bool, thunk: Any) -> Any:
     kind = type(result)
     if kind is Node:
         return tape.encoder.value(result, "the result")
-    config = kind.__module__.partition(".")[0] == "omegaconf"
+    config = is_config_object(result)
     if (kind is dict or config) and _is_mapping(result) and _holds_call(result):
         return tape.encoder.value(dict(result) if kind is dict else result, "the result")
     if not strict:
@@ -278,7 +278,7 @@ def _holds_call(value: Any) -> bool:
     kind = type(value)
     if kind is Node:
         return True
-    if kind.__module__.partition(".")[0] == "omegaconf":
+    if is_config_object(value):
         tree = Encoder().value(value, "the result")
         return not tree.as_config
     if kind is dict:
@@ -302,8 +302,8 @@ def _recorded(tape: Tape) -> str:
 def _leak_text(result: Any, tape: Tape) -> str:
     return (
         f"The thunk returned {_shown(result)}, which is not a config, although calls were recorded: "
-        f"{_recorded(tape)}. It may "
-        "hold them half-built. Decorate what builds the returned object, or return the config itself."
+        f"{_recorded(tape)}. It may hold them half-built. Decorate what builds the returned object, or "
+        "return the config itself."
     )
 
 

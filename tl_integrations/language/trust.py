@@ -24,17 +24,13 @@ _TORCH = ("torch.nn.", "torch.optim.")
 _READABLE = ("torch.nn.functional.", "torch.nn.init.")
 _RECIPES = frozenset(
     "builtins.bytearray builtins.complex builtins.dict builtins.frozenset builtins.list builtins.range "
-    "builtins.set "
-    "builtins.slice builtins.tuple collections.Counter collections.OrderedDict collections.defaultdict "
-    "collections.deque "
-    "datetime.date.fromisoformat datetime.datetime.fromisoformat datetime.time.fromisoformat "
-    "datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction "
+    "builtins.set builtins.slice builtins.tuple collections.Counter collections.OrderedDict "
+    "collections.defaultdict collections.deque datetime.date.fromisoformat datetime.datetime.fromisoformat "
+    "datetime.time.fromisoformat datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction "
     "numpy.array numpy.bool_ numpy.bytes_ numpy.complex128 numpy.complex64 numpy.datetime64 numpy.dtype "
-    "numpy.empty numpy.float16 "
-    "numpy.float32 numpy.float64 numpy.int16 numpy.int32 numpy.int64 numpy.int8 numpy.str_ numpy.timedelta64 "
-    "numpy.uint16 numpy.uint32 "
-    "numpy.uint64 numpy.uint8 pathlib.Path pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath "
-    "re.compile torch.Generator "
+    "numpy.empty numpy.float16 numpy.float32 numpy.float64 numpy.int16 numpy.int32 numpy.int64 numpy.int8 "
+    "numpy.str_ numpy.timedelta64 numpy.uint16 numpy.uint32 numpy.uint64 numpy.uint8 pathlib.Path "
+    "pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath re.compile torch.Generator "
     "torch.Generator.manual_seed torch.Size torch.device torch.empty torch.tensor urllib.parse.unquote "
     "uuid.UUID".split()
 )

@@ -26,8 +26,7 @@ def _live(value: Any, encoder: Encoder, where: Where) -> Encoded:
     if is_module(value):
         warnings.warn(
             f"{path_text(where)} is a live {type(value).__name__}: its weights are not part of a config, "
-            f"only how it was "
-            "built.",
+            "only how it was built.",
             stacklevel=8,
         )
     encoder.trees[id(value), True] = (value, call)

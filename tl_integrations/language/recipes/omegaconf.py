@@ -6,6 +6,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from tl_integrations.language.encoding import Encoded, Encoder, Where, add_recipe
 from tl_integrations.language.nodes import Tree
+from tl_integrations.language.scanning import holds_target
 
 
 def _config(value: Any, encoder: Encoder, where: Where) -> Encoded:
@@ -19,13 +20,6 @@ def _config(value: Any, encoder: Encoder, where: Where) -> Encoded:
     tree = Tree(content)
     encoder.trees[id(value), False] = (value, tree)
     return tree
-
-
-def holds_target(content: Any) -> bool:
-    """Whether anything in plain data would be built."""
-    if isinstance(content, dict):
-        return "_target_" in content or any(map(holds_target, content.values()))
-    return isinstance(content, list) and any(map(holds_target, content))
 
 
 add_recipe(DictConfig, _config)
