@@ -27,7 +27,8 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
     """Install the recording `__new__` on `cls` and give `cls` back."""
     original = cls.__dict__.get("__new__")
     original = getattr(original, "__func__", original)
-    plainly_made = original is None and super(cls, cls).__new__ is object.__new__
+    inherited: Any = cls.__new__
+    plainly_made = original is None and inherited is object.__new__
 
     def __new__(c: Any, /, *args: Any, **kwargs: Any) -> Any:
         own = target
@@ -46,7 +47,7 @@ def instrument(cls: type, target: Target, *, record: bool) -> type:
             return _make(c, cls, __new__, original, args, kwargs)
         plain_args, plain_kwargs = snapshot(args, kwargs)
         if plainly_made and c is cls and own.initialiser is not object.__init__:
-            made = object.__new__(c)
+            made: Any = object.__new__(c)
         else:
             made = _make(c, cls, __new__, original, args, kwargs)
         if type(made) is c:

@@ -1,6 +1,7 @@
 """Default values of a signature, written into a config when it should show or pin them."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from tl_integrations.errors import TLError
@@ -15,8 +16,8 @@ MODES = ("omit", "include", "pin")
 
 
 def with_defaults(
-    target: Target, args: list[Any], kwargs: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any], list[str]]:
+    target: Target, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any], list[str]]:
     """Add what the signature would add.
 
     Returns: positional and named arguments, and the names of defaults that have no text form.

@@ -32,8 +32,9 @@ class _Ref(weakref.ref[Any]):
 
 
 def _forget(ref: Any) -> None:
-    if _beside.get(ref.key) is ref:
-        del _beside[ref.key]
+    key: int = ref.key
+    if _beside.get(key) is ref:
+        del _beside[key]
 
 
 def is_module(value: object) -> bool:
@@ -87,7 +88,7 @@ def kept(value: Any) -> Record | Fresh | None:
 def record_of(value: Any) -> Record | None:
     """The record of a live object, or None."""
     record = kept(value)
-    if type(record) is Fresh:
+    if isinstance(record, Fresh):
         _beside[id(value)].record = record = written(record)
     return record
 

@@ -1,5 +1,6 @@
 """Recorded calls -> one plain dict; and, in the only place that needs OmegaConf, -> one config object."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -69,10 +70,10 @@ class _Lowering:
         return self._once(value, where)
 
     def _once(self, value: Call | Tree, where: Where) -> Any:
-        if type(value) is Tree:
-            self.result.spliced = True
-            return _copy(value.content)
-        return self._call(value, where)
+        if isinstance(value, Call):
+            return self._call(value, where)
+        self.result.spliced = True
+        return _copy(value.content)
 
     def _call(self, call: Call, where: Where) -> dict[str, Any]:
         kwargs, args = call.kwargs, call.args
@@ -96,7 +97,9 @@ class _Lowering:
             self._say_how_to_convert(node, kwargs, args, where)
         return node
 
-    def _say_how_to_convert(self, node: dict[str, Any], kwargs: Any, args: list[Any], where: Where) -> None:
+    def _say_how_to_convert(
+        self, node: dict[str, Any], kwargs: Any, args: Sequence[Any], where: Where
+    ) -> None:
         if any(type(v) is Tree and v.as_config for v in (*kwargs.values(), *args)):
             path = path_of(where)
             self.handing_on.append(path)
@@ -111,7 +114,7 @@ def _is_container(value: Any) -> bool:
     return type(value) is list or (type(value) is dict and "_target_" not in value)
 
 
-def _hand_on_configs(node: dict[str, Any], kwargs: dict[str, Any], args: list[Any], path: Path) -> None:
+def _hand_on_configs(node: dict[str, Any], kwargs: dict[str, Any], args: Sequence[Any], path: Path) -> None:
     """Without `_convert_` an argument that is a config arrives as one; other containers then need their own
     node."""
     holds = any(

@@ -132,7 +132,7 @@ def stand_in(call: Call) -> Node:
     """The node of a call; made without an `__init__`, which would take three times as long."""
     holder = _Holder()
     holder._tl_call = call
-    holder.__class__ = Node  # type: ignore[assignment]
+    holder.__class__ = Node
     return holder  # type: ignore[return-value]
 
 

@@ -32,7 +32,7 @@ class _LiveEncoder(Encoder):
         self.room = _BYTES
 
     def value(self, value: Any, where: Where) -> Encoded:
-        kind = type(value)
+        kind: Any = type(value)
         self.leaves -= 1 + (len(value) if kind in _CONTAINERS else 0)
         if kind is str or kind is bytes:
             self.room -= len(value)
