@@ -2,17 +2,20 @@
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tl_integrations.cli import main
 from tl_integrations.language import registry
 
+README = Path(__file__).parents[1] / "README.md"
 BUILDERS = """
 from tl_integrations import language as L
 
@@ -155,7 +158,7 @@ def test_a_module_that_is_not_there_or_stores_nothing_is_an_error(shop: Path) ->
 
 def test_exported_files_pass_the_linter_and_mistakes_do_not(shop: Path) -> None:
     config(shop, "export", "shop", "--out", "conf")
-    assert config(shop, "lint", "conf") == ""
+    assert config(shop, "lint", "conf") == "no problems\n"
     (shop / "conf" / "bad.yaml").write_text(
         "a: {_target_: shop.nett}\nb: {_target_: shop.net, dept: 3}\nc: {_target_: shop.norm}\n"
         "d: {_target_: os.system, command: ls}\ne: [{_target_: shop.norm, _partial_: true}]\n"
@@ -210,6 +213,19 @@ def test_the_console_script_has_the_exit_codes_of_the_checks(shop: Path) -> None
         for end in (["conf", "--check"], ["conf"], ["conf", "--check"])
     ]
     assert codes == [1, 0, 0]
+
+
+def test_the_hook_of_the_readme_passes_current_files_and_stops_an_edit(shop: Path) -> None:
+    found = re.search(r"```yaml\n(- repo: local.*?)```", README.read_text(), re.S)
+    assert found is not None
+    ((hook,),) = [repository["hooks"] for repository in yaml.safe_load(found[1])]
+    assert hook["language"] == "system" and hook["pass_filenames"] is False
+    command, *arguments = shlex.split(hook["entry"].replace("my_app.configs", "shop"))
+    config(shop, "export", "shop", "--out", "conf")
+    script = Path(sys.executable).with_name(command)
+    assert subprocess.run([script, *arguments], check=False).returncode == 0
+    edit(shop / "conf" / "model" / "plain.yaml", "depth: 2", "depth: 3")
+    assert subprocess.run([script, *arguments], check=False).returncode == 1
 
 
 def test_a_test_suite_can_assert_that_files_are_current(shop: Path) -> None:

@@ -75,7 +75,7 @@ def show_result(result: Any, as_json: bool) -> None:
         Console().print(result)
 
 
-@main.command()
+@main.command(short_help="Two bundles or checkpoints, layer by layer.")
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
 @click.option("--step", type=int, help="Step of FIRST; all steps that both have when not given.")
@@ -90,6 +90,9 @@ def compare(
     Prints relative change, cosine and linear CKA. Give the same bundle twice with --step and --other-step to
     compare two steps of a run.
     """
+    if first.is_dir() != second.is_dir():
+        one, other = (first, second) if first.is_dir() else (second, first)
+        raise click.UsageError(f"{one} is a bundle and {other} a checkpoint file. Give two of the same kind.")
     with plain_errors():
         found = room("reporting").compare(
             read_comparable(first, step),
@@ -101,7 +104,7 @@ def compare(
         show_result(found, as_json)
 
 
-@main.command()
+@main.command(short_help="Write a bundle as TensorBoard events.")
 @click.argument("bundle", type=FOLDER)
 @click.option("--out", type=FOLDER, help="Folder of the events; BUNDLE.tensorboard when not given.")
 @click.option("--histograms", default=64, show_default=True, help="Bins per histogram; 0 writes none.")
@@ -118,7 +121,7 @@ def tensorboard(bundle: Path, out: Path | None, histograms: int) -> None:
         click.echo(f"{steps} captured steps written. Look at them with:\n\n    tensorboard --logdir {folder}")
 
 
-@main.command()
+@main.command(short_help="Run a captured step again and compare.")
 @click.argument("bundle")
 @click.option("--step", required=True, type=int, help="The captured step.")
 @click.option("--batch", required=True, type=FILE, help="What the step was given, saved with torch.save.")
@@ -154,12 +157,12 @@ def rerun(
         sys.exit(0 if outcome.first_difference is None else 1)
 
 
-@main.group()
+@main.group(short_help="Configs from code, as YAML.")
 def config() -> None:
     """Configs from code: write them as YAML, keep the files current, look at them."""
 
 
-@config.command()
+@config.command(short_help="Write the configs of a module as YAML.")
 @click.argument("module")
 @click.option("--out", required=True, type=FOLDER, help="Folder of the YAML files.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only options such as 'model/*'; repeatable.")
@@ -173,13 +176,13 @@ def export(module: str, out: Path, only: tuple[str, ...], check: bool, overwrite
             drifts = find_drift(files, out, "" if only else module)
             for drift in drifts:
                 click.echo(f"{drift}\n{drift.text_diff}{drift.key_diff}")
-            click.echo(f"{len(files)} configs, {len(drifts)} files differ" if drifts else "all current")
+            click.echo(f"{len(files)} configs, not current: {len(drifts)}" if drifts else "all current")
             sys.exit(1 if drifts else 0)
         written = write_files(files, out, overwrite=overwrite)
         click.echo(f"{len(files)} configs, {len(written)} written: {', '.join(written) or 'all current'}")
 
 
-@config.command()
+@config.command(short_help="Find mistakes in a folder of YAML.")
 @click.argument("folder", type=FOLDER)
 def lint(folder: Path) -> None:
     """Find targets in FOLDER's YAML that do not import, may not run, or get arguments they do not take."""
@@ -187,10 +190,12 @@ def lint(folder: Path) -> None:
         problems = lint_folder(folder)
         for problem in problems:
             click.echo(str(problem))
+        if not problems:
+            click.echo("no problems")
         sys.exit(1 if problems else 0)
 
 
-@config.command()
+@config.command(short_help="Print a config.")
 @click.argument("source")
 def show(source: str) -> None:
     """Print the config of SOURCE: a YAML file, a .tlspec bundle, or 'module:group/name'."""
@@ -198,7 +203,7 @@ def show(source: str) -> None:
         click.echo(L.to_yaml(read_config(source)), nl=False)
 
 
-@config.command()
+@config.command(short_help="Compare two configs key by key.")
 @click.argument("before")
 @click.argument("after")
 def diff(before: str, after: str) -> None:
@@ -209,7 +214,7 @@ def diff(before: str, after: str) -> None:
         sys.exit(1 if difference else 0)
 
 
-@config.command()
+@config.command(short_help="Build with plain Hydra and compare.")
 @click.argument("source")
 @click.option("--allow", multiple=True, metavar="NAME", help="A target or pattern that may run; repeatable.")
 @click.option("--meta", is_flag=True, help="Build on torch's meta device: no memory, no values.")
@@ -234,7 +239,7 @@ def byte_progress(doing: str) -> Iterator[Any]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-@main.command("show")
+@main.command("show", short_help="What a bundle holds, and if it is healthy.")
 @click.argument("bundle", type=FOLDER)
 @click.option("--live", is_flag=True, help="Read a bundle that is still being written.")
 @click.option("--json", "as_json", is_flag=True, help="Print plain data for scripts.")
@@ -250,7 +255,7 @@ def show_bundle(bundle: Path, live: bool, as_json: bool) -> None:
         Console().print(summary, report)
 
 
-@main.command("recover")
+@main.command("recover", short_help="Read a damaged bundle, count what is lost.")
 @click.argument("bundle", type=FOLDER)
 @click.option("--to", "target", type=FOLDER, help="Also write what was recovered to a new bundle there.")
 def recover_bundle(bundle: Path, target: Path | None) -> None:
@@ -271,7 +276,7 @@ def recover_bundle(bundle: Path, target: Path | None) -> None:
     sys.exit(1 if found.lost else 0)
 
 
-@main.command("verify")
+@main.command("verify", short_help="Check all checksums of a bundle.")
 @click.argument("bundle", type=FOLDER)
 def verify_bundle(bundle: Path) -> None:
     """Check every byte of BUNDLE against every checksum. Exits with 1 when something does not fit."""
@@ -285,7 +290,7 @@ def verify_bundle(bundle: Path) -> None:
     sys.exit(0 if found.whole else 1)
 
 
-@main.command("convert")
+@main.command("convert", short_help="Write a bundle in another format.")
 @click.argument("bundle", type=FOLDER)
 @click.argument("target", type=FOLDER)
 @click.option("--to", "format", type=click.Choice(["torchlens", "tlspec"]), required=True)

@@ -101,3 +101,11 @@ def test_show_says_in_words_what_looks_wrong_in_a_bundle(tmp_path: Path) -> None
     health = json.loads(call("show", path, "--json").output)["health"]
     assert [finding["rule"] for finding in health["findings"]] == ["nonfinite"]
     assert health["findings"][0]["step"] == 10
+
+
+def test_a_bundle_is_not_compared_with_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "run.tlspec").mkdir()
+    (tmp_path / "last.ckpt").write_bytes(b"")
+    done = CliRunner().invoke(main, ["compare", str(tmp_path / "last.ckpt"), str(tmp_path / "run.tlspec")])
+    assert done.exit_code == 2
+    assert "run.tlspec is a bundle and" in done.output and "last.ckpt a checkpoint file" in done.output

@@ -54,10 +54,9 @@ def stored_entries(module: str, only: Iterable[str] = ()) -> list[registry.Entry
     own = [entry for entry in entries if f"{entry.module}.".startswith(f"{module}.")]
     if not own:
         others = sorted({entry.module for entry in entries})
-        raise ConfigError(
-            f"{module!r} stores no configs with L.store. {near_names(module, others)}"
-            f"Modules that do: {others}."
-        )
+        known = ", ".join(map(repr, others))
+        fix = f"Modules that do: {known}." if others else "Name the module that calls L.store."
+        raise ConfigError(f"{module!r} stores no configs with L.store. {near_names(module, others)}{fix}")
     globs = list(only)
     chosen = [entry for entry in own if not globs or any(fnmatch(option_path(entry), glob) for glob in globs)]
     if not chosen:

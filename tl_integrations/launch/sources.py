@@ -34,7 +34,7 @@ def read_config(source: str) -> dict[str, Any]:
         return stored_config(module, name)
     raise ConfigError(
         f"{source!r} is no config: it is neither a YAML file nor a .tlspec bundle here, nor of the form "
-        "'module:group/name'."
+        "'module:group/name', such as 'my_app.configs:model/resnet'."
     )
 
 
