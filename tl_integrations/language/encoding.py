@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from tl_integrations.errors import TraceError, TraceNodeError
 from tl_integrations.language.binding import RESERVED
@@ -62,7 +62,8 @@ class Encoder:
         """Encode one value. Raises TraceError naming the place, the type and the cures."""
         kind = type(value)
         if kind is Node:
-            return self._node(value, where)
+            call = value._tl_call
+            return call if call.owner is self.owner else self._refuse_foreign(call, where)
         if kind is str:
             return self.text(value, where)
         if kind in EXACT:
@@ -117,14 +118,11 @@ class Encoder:
             return literal(value)
         return value
 
-    def _node(self, node: Node, where: Where) -> Call:
-        call = node._tl_call
-        if call.owner is not self.owner:
-            raise TraceNodeError(
-                f"{path_text(where)} is the call of {call.target.label!r} recorded at {place(call.site)} by "
-                "another trace. Make the call inside this one; nothing recorded may be kept for later."
-            )
-        return call
+    def _refuse_foreign(self, call: Call, where: Where) -> NoReturn:
+        raise TraceNodeError(
+            f"{path_text(where)} is the call of {call.target.label!r} recorded at {place(call.site)} by "
+            "another trace. Make the call inside this one; nothing recorded may be kept for later."
+        )
 
     def _mapping(self, values: dict[Any, Any], where: Where) -> Encoded:
         if not _has_plain_keys(values):
