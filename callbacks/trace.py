@@ -74,7 +74,7 @@ class TraceCallback(EvaluationHooks):
             of them, until a reactive schedule fires; then they are written together with its capture.
         watch_nonfinite: Test at every step what the selected modules return, and name the first that was not
             finite, in `first_nonfinite`, in a warning and in the reason of `on_nonfinite` captures. One sum
-            per module: about 1 to 3 % of a step on a CPU (tests/benchmarks/RESULTS.md).
+            per module: about 2 to 4 % of a step on a CPU (tests/benchmarks/RESULTS.md).
         replay: Run a training step whose loss is not finite again before backward, with random numbers,
             buffers and metrics put back before and after, to name the op it began in. Costs each step a copy
             of the buffers and a look at the loss, for which a device is waited for. What that one step does

@@ -81,7 +81,7 @@ class StepMonitor:
         history: Flight recorder: scheduled captures are only remembered, as statistics of the last `history`
             of them, until a reactive schedule fires; then they are written together with its capture.
         watch_nonfinite: Test at every step what the selected modules return, and name the first that was not
-            finite: one sum per module, about 1 to 3 % of a step on a CPU (tests/benchmarks/RESULTS.md).
+            finite: one sum per module, about 2 to 4 % of a step on a CPU (tests/benchmarks/RESULTS.md).
         replay: Run a forward that came out not finite again before backward, with random numbers and buffers
             put back before and after, to name the op it began in. Costs each step a copy of the buffers and a
             look at the output, for which a device is waited for. Python code of that one forward runs twice.
