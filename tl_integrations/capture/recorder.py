@@ -237,7 +237,7 @@ class Recorder:
     @property
     def captured_modules(self) -> frozenset[str] | None:
         """Addresses of the modules that the selector looks into; None: the whole model."""
-        return captured_modules(self._watcher.plan)
+        return captured_modules(self._watcher.binding.plan)
 
     @property
     def recording(self) -> Recording:
