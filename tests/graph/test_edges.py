@@ -318,3 +318,35 @@ def test_collection_is_as_it_was_after_tracing() -> None:
     finally:
         gc.enable()
     assert tl.trace(nn.ReLU(), torch.ones(1)).num_ops == 1 and gc.isenabled()
+
+
+def test_a_watched_call_has_the_trace_that_tl_trace_makes() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(2, 4)
+    with tl.Recorder(model, save=tl.func("relu")) as recorder:
+        with recorder.watch():
+            model(x)
+        watched = recorder.recording.to_trace()
+    assert watched.layer_labels == tl.trace(model, x).layer_labels
+    assert watched.input_layers == ["input_1"]
+    assert watched.output_layers == ["output_1"]
+    assert "forward" not in vars(model)
+
+
+def test_each_watched_call_has_inputs_and_outputs_of_its_own() -> None:
+    model, x = nn.Linear(3, 3), torch.randn(1, 3)
+    with tl.Recorder(model, save=tl.func("linear")) as recorder:
+        with recorder.watch():
+            model(model(x))
+        watched = recorder.recording.to_trace()
+    assert watched.input_layers == ["input_1"]
+    assert watched.output_layers == ["output_1", "output_2"]
+
+
+def test_buffers_and_inputs_of_a_watched_call_are_offered_where_asked_for() -> None:
+    model, x = nn.BatchNorm1d(3).eval(), torch.randn(2, 3)
+    with tl.Recorder(model, save=None, default_op=True, include_source_events=True) as recorder:
+        with recorder.watch():
+            model(x)
+        kinds = [record.kind for record in recorder.recording]
+    assert kinds.count("input") == 1
+    assert kinds.count("buffer") == 2

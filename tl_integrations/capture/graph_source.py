@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -105,6 +106,29 @@ class LoggingWrapper(ForwardWrapper):
             return out
         finally:
             log.current = parent
+
+
+class RootWrapper(ForwardWrapper):
+    """Notes what the model is given and what it returns, where the caller's own calls are watched."""
+
+    __slots__ = ("note", "run")
+    run: Run
+
+    def __init__(self, module: nn.Module, note: Callable[[Run, Any, Any], None]) -> None:
+        super().__init__(module, 0)
+        self.note = note
+
+    def prepare(self, run: Run, mode: WatchingMode | None) -> None:
+        self.run = run
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        log, raw = self.log, self.run.raw
+        if log.owner != get_ident() or log.paused or log.current or raw is None:
+            return self.forward(*args, **kwargs)
+        self.note(self.run, args, kwargs)
+        out = self.forward(*args, **kwargs)
+        raw.add_outputs(out)
+        return out
 
 
 def arguments_by_name(model: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:

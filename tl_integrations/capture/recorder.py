@@ -187,7 +187,7 @@ class Recorder:
         run = self._begin(moment or _NO_MOMENT)
         failed = True
         try:
-            with self._watcher.armed(run):
+            with self._watcher.armed(run, notes_calls=True):
                 yield self
             failed = False
         finally:

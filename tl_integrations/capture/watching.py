@@ -12,7 +12,7 @@ from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.function_source import sparse_handler
 from tl_integrations.capture.graph_building import named_tensors
-from tl_integrations.capture.graph_source import arguments_by_name, graph_handler
+from tl_integrations.capture.graph_source import RootWrapper, arguments_by_name, graph_handler
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.capture.passes import Pass
@@ -96,8 +96,13 @@ class Watcher:
             counts_ops=binding.plan.counts_ops,
         )
 
-    def armed(self, run: Run) -> Arming:
-        """Watch this thread until the block ends; then nothing of ours is left on the model or on torch."""
+    def armed(self, run: Run, *, notes_calls: bool = False) -> Arming:
+        """Watch this thread until the block ends; then nothing of ours is left on the model or on torch.
+
+        Args:
+            run: The run.
+            notes_calls: The caller calls the model: its arguments and results are to be noted.
+        """
         if self.tree.has_fused:
             self._warn_of_fused_path()
         if self.tree.scripted:
@@ -106,7 +111,10 @@ class Watcher:
         handler = None
         if self.binding.plan.functions:
             handler = sparse_handler(run, table) if run.raw is None else graph_handler(run, table, run.raw)
-        return Arming(self.binding.plan, self._wrappers, run, handler)
+        wrappers = self._wrappers
+        if notes_calls and run.raw is not None:
+            wrappers = [*wrappers, RootWrapper(unwrapped(self.model), self.note_arguments)]
+        return Arming(self.binding.plan, wrappers, run, handler)
 
     def note_arguments(self, run: Run, args: Any, kwargs: Any) -> None:
         """Make the model's arguments known to the graph as its inputs."""
