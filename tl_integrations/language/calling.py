@@ -11,6 +11,7 @@ from tl_integrations.language.binding import bind
 from tl_integrations.language.encoding import Encoder
 from tl_integrations.language.lowering import lower, to_config
 from tl_integrations.language.nodes import call_spot
+from tl_integrations.language.recording import encode_call
 from tl_integrations.language.targets import Target, target_of
 
 
@@ -51,7 +52,7 @@ class _Writer:
             return tape.record(self.target, args, kwargs, True, self.partial)
         plan = self.target.plan
         positional, named = bind(plan, args, kwargs, star=True, partial=self.partial)
-        recorded = tracing.encode_call(self.target, plan, positional, named, Encoder(), self.partial)
+        recorded = encode_call(self.target, plan, positional, named, Encoder(), self.partial)
         recorded.spot = call_spot(1)
         return to_config(lower(recorded))
 
