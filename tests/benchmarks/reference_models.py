@@ -1,6 +1,8 @@
 """The models that costs are measured on, each with an input; built anew from a fixed seed."""
 
+import time
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 import torch
@@ -117,6 +119,22 @@ MODELS: Mapping[str, tuple[Builder, Callable[[], Any]]] = {
     "chain10k": (lambda: Chain(10_000), lambda: torch.randn(64)),
     "wide": (Wide, lambda: torch.randn(16, 1 << 20)),
 }
+
+
+PLAIN_OP = 1.7e-6
+"""Seconds of one tiny op of `Chain` where the targets in microseconds were set."""
+
+
+def slowness() -> float:
+    """How many times longer a tiny op takes here than where the targets in microseconds were set."""
+    model, x = Chain(1_000), torch.randn(64)
+    model(x)
+    times = []
+    for _ in range(21):
+        began = time.perf_counter()
+        model(x)
+        times.append(time.perf_counter() - began)
+    return median(times) / 1_000 / PLAIN_OP
 
 
 def made(name: str) -> tuple[nn.Module, Any]:
