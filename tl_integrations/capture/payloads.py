@@ -33,10 +33,6 @@ class KeptTensor:
     def nbytes(self) -> int:
         return self._tensor.numel() * self._tensor.element_size()
 
-    @property
-    def is_alias(self) -> bool:
-        return self._version is not None
-
     def own(self) -> None:
         """Turn an alias into a copy; if its memory was written meanwhile, into nothing."""
         if self._version is None:
@@ -154,11 +150,6 @@ def held_payload(kept: Tensor, version: int | None, aliases: Aliases) -> KeptTen
     else:
         aliases.add(storage._cdata, alias)
     return alias
-
-
-def take_copy(out: Tensor) -> KeptTensor | None:
-    """Keep a copy of a tensor, whatever happens to its memory; None where there is no data to copy."""
-    return take(out, None, (), None, None)
 
 
 def _take_unusual(out: Tensor, spec: CaptureSpec | None) -> KeptTensor | None:

@@ -104,14 +104,6 @@ def trace(
     return lowered.content if as_dict else to_config(lowered)
 
 
-def trace_lowered(thunk: Callable[[], Any], *, defaults: DefaultsMode, sharing: Sharing) -> Lowered:
-    """Like `trace`, with everything that was noticed on the way."""
-    _check_thunk(thunk)
-    lowered = _run(thunk, True, defaults, sharing)
-    assert isinstance(lowered, Lowered)
-    return lowered
-
-
 def _check_options(defaults: str, sharing: str) -> None:
     if defaults not in MODES:
         raise TraceError(f"defaults={defaults!r} is none of {', '.join(map(repr, MODES))}.")
