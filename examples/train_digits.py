@@ -50,7 +50,7 @@ def main(cfg: DictConfig) -> float:
     # Layers this small are computed faster than threads can be told of them.
     torch.set_num_threads(1)
     pl.seed_everything(cfg.seed, verbose=False)
-    module = DigitClassifier(L.instantiate(cfg.model), lr=cfg.lr)
+    module = DigitClassifier(L.instantiate(cfg.model, allow=["digits_models.*"]), lr=cfg.lr)
     trainer = pl.Trainer(
         max_epochs=cfg.epochs,
         accelerator="cpu",
