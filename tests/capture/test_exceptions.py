@@ -1,5 +1,6 @@
 """An exception of any kind, anywhere in a watched forward, leaves nothing behind and arrives unchanged."""
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -179,6 +180,35 @@ def test_an_interrupt_in_our_own_code_leaves_nothing(
     monkeypatch.undo()
     assert bomb.left <= 0 or name in ("_chain",)
     assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("watches", [True, False])
+@pytest.mark.parametrize("name", ["__enter__", "_arm", "__exit__", "disarm", "_take_away"])
+def test_an_interrupt_as_our_own_code_begins_leaves_nothing(name: str, watches: bool) -> None:
+    """Python looks for signals where a function begins: there nothing of it has been arranged yet."""
+    model, x = Explosive(Bomb(Exception, 10**6)), torch.randn(2, 4)
+    before = snapshot(model)
+    code = getattr(arming.Arming, name).__code__
+
+    def strike(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is code:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    recorder = tl.Recorder(model, save="func('relu') | module('block')")
+    own = sys.gettrace()
+    sys.settrace(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            if watches:
+                with recorder.watch():
+                    model(x)
+            else:
+                recorder(x)
+    finally:
+        sys.settrace(own)
+    assert snapshot(model) == before
+    del caught
 
 
 def test_an_interrupt_in_the_removal_itself_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def make_wrappers(plan: Plan, tree: ModuleTree) -> list[ForwardWrapper]:
 class Arming:
     """Watches on this thread while its block runs."""
 
-    __slots__ = ("_eager", "_hooks", "_mode", "_plan", "_run", "_start", "_wrappers")
+    __slots__ = ("_eager", "_hooks", "_mode", "_plan", "_run", "_stands", "_start", "_wrappers")
 
     def __init__(
         self, plan: Plan, wrappers: Sequence[ForwardWrapper], run: Run, handler: Handler | None
@@ -59,19 +59,34 @@ class Arming:
         self._run = run
         self._mode = None if handler is None else WatchingMode(handler)
         self._hooks: list[TapHook] = []
+        self._stands = False
         self._eager = run.calls.tree.compiled or (handler is not None and "torch._dynamo" in sys.modules)
 
     def __enter__(self) -> None:
         self._start = perf_counter()
+        self._stands = True
         try:
             self._arm()
         except BaseException:
-            self._disarm()
+            self.disarm()
             raise
 
     def __exit__(self, *_: object) -> None:
         self._run.seconds = perf_counter() - self._start
-        self._disarm()
+        self.disarm()
+
+    def disarm(self) -> None:
+        """Take everything away, whatever of it is there, also when an interrupt strikes meanwhile.
+
+        To be called again after the block: an interrupt may strike as `__exit__` begins.
+        """
+        if not self._stands:
+            return
+        try:
+            self._take_away()
+        except BaseException:
+            self._take_away()
+            raise
 
     def _arm(self) -> None:
         plan, run, mode = self._plan, self._run, self._mode
@@ -88,14 +103,6 @@ class Arming:
             fast_handle.install(mode)
             if plan.scope is None:
                 mode.__enter__()  # type: ignore[no-untyped-call]
-
-    def _disarm(self) -> None:
-        """Take everything away again, whatever of it is there, also when an interrupt strikes meanwhile."""
-        try:
-            self._take_away()
-        except BaseException:
-            self._take_away()
-            raise
 
     def _take_away(self) -> None:
         """The steps back; each may be repeated."""
@@ -114,6 +121,7 @@ class Arming:
                 if self._eager:
                     eager.release(self._run)
                 self._run.calls.owner = 0
+        self._stands = False
 
 
 class ScopeWrapper(ForwardWrapper):

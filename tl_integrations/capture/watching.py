@@ -67,6 +67,7 @@ class Watcher:
                 "include_source_events=True needs graph=True: sources are met as ops read them."
             )
         self._warned: set[str] = set()
+        self._arming: Arming | None = None
         self._bind(tree)
 
     def _bind(self, tree: ModuleTree) -> None:
@@ -114,7 +115,8 @@ class Watcher:
         wrappers = self._wrappers
         if notes_calls and run.raw is not None:
             wrappers = [*wrappers, RootWrapper(unwrapped(self.model), self.note_arguments)]
-        return Arming(self.binding.plan, wrappers, run, handler)
+        self._arming = Arming(self.binding.plan, wrappers, run, handler)
+        return self._arming
 
     def note_arguments(self, run: Run, args: Any, kwargs: Any) -> None:
         """Make the model's arguments known to the graph as its inputs."""
@@ -135,6 +137,9 @@ class Watcher:
             out: What the model returned: aliases on that memory become copies, its new owner may write it.
             own_all: Copy every alias.
         """
+        if self._arming is not None:
+            self._arming.disarm()
+            self._arming = None
         try:
             run.settle()
             if own_all:
