@@ -112,9 +112,12 @@ def find_origin(
         for module in model.modules():
             if hasattr(type(module), "log_dict"):
                 vars(module).update(dict.fromkeys(SILENCED, _say_nothing))
-        with watcher.armed(run):
-            out = again()
-        ended = watcher.end(run, out, own_all=False)
+        out = None
+        try:
+            with watcher.armed(run):
+                out = again()
+        finally:
+            ended = watcher.end(run, out, own_all=False)
     return _first_op(captured_step([ended]), step)
 
 
