@@ -327,6 +327,19 @@ def test_a_hidden_write_is_known_by_the_argument_that_asks_for_it() -> None:
     assert touches_now(effects_of(torch.batch_norm), (x, statistics, statistics), None)
 
 
+def test_another_librarys_function_is_not_taken_for_torchs_of_that_name() -> None:
+    def relu(x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    assert (
+        effects_of(nn.functional.relu).fresh
+        and effects_of(torch.relu).fresh
+        and effects_of(Tensor.relu).fresh
+    )
+    assert effects_of(Tensor.__add__).fresh and effects_of(torch._C._nn.linear).fresh
+    assert not effects_of(relu).fresh
+
+
 _SQUARE = torch.rand(1, 4, 4)
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "linear": (_SQUARE, torch.eye(4)),

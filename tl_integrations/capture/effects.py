@@ -91,8 +91,13 @@ def effects_of(func: Callable[..., Any]) -> Effects:
         touches_from=1 if hidden else 0,
         switch=switch,
         switch_position=position,
-        fresh=raw != "__get__" and name.removeprefix("__").removesuffix("__") in FRESH,
+        fresh=raw != "__get__" and name.removeprefix("__").removesuffix("__") in FRESH and _is_torchs(func),
     )
+
+
+def _is_torchs(func: Callable[..., Any]) -> bool:
+    """Whether a function is torch's own: another library's of the same name may return what it likes."""
+    return (getattr(func, "__module__", None) or "torch").partition(".")[0] == "torch"
 
 
 def _writes(name: str) -> bool:
