@@ -14,6 +14,7 @@ from tl_integrations.language.checkpoints import CHECKPOINT_KEY
 from tl_integrations.language.lowering import to_plain
 from tl_integrations.launch.job import job_config, run_folder
 from tl_integrations.reporting.tensorboard import write_text
+from tl_integrations.reporting.texts import config_text
 
 RESOLVED = Path(".hydra") / "resolved.yaml"
 """Where the traced config of a Hydra job lies in its run folder."""
@@ -91,7 +92,7 @@ def log_config(config: LaunchConfig, loggers: Sequence[Any], step: int) -> None:
     if text is None:
         return
     for logger in loggers:
-        write_text(logger.experiment, "config", f"```yaml\n{text}```", step)
+        write_text(logger.experiment, "config", config_text(text), step)
 
 
 def _given(config: Any) -> Mapping[str, Any]:

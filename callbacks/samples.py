@@ -6,7 +6,9 @@ from typing import Any
 
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.samples import samples_record
-from tl_integrations.errors import CaptureError
+from tl_integrations.errors import CaptureError, OptionError
+
+Where = str | int | Callable[[Any], Any]
 
 
 class SampleReader:
@@ -17,10 +19,13 @@ class SampleReader:
     Args:
         where: A key of batches that are mappings; `"pkg.module:function"` or the function itself, given the
             batch; a position in batches that are sequences.
+
+    Raises:
+        OptionError: if the import path leads to no function.
     """
 
-    def __init__(self, where: str | int | Callable[[Any], Any]) -> None:
-        self._where = where
+    def __init__(self, where: Where) -> None:
+        self._where = imported(where) if isinstance(where, str) and ":" in where else where
         self._unread: list[tuple[Moment, Any]] = []
 
     def read(self, moment: Moment, args: tuple[Any, ...]) -> None:
@@ -41,7 +46,26 @@ class SampleReader:
         return [samples_record(moment, ids_of(batch, self._where)) for moment, batch in unread]
 
 
-def ids_of(batch: Any, where: str | int | Callable[[Any], Any]) -> Any:
+def imported(path: str) -> Callable[[Any], Any]:
+    """The function at `"pkg.module:function"`.
+
+    Raises:
+        OptionError: if there is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(
+            f"sample_ids={path!r}: {error}. Name an importable function, as 'package.module:function'."
+        ) from error
+    if not callable(found):
+        raise OptionError(f"sample_ids={path!r} is {found!r}, which cannot be called. Name a function.")
+    function: Callable[[Any], Any] = found
+    return function
+
+
+def ids_of(batch: Any, where: Where) -> Any:
     """The sample ids in a batch.
 
     Raises:
@@ -49,9 +73,6 @@ def ids_of(batch: Any, where: str | int | Callable[[Any], Any]) -> Any:
     """
     if callable(where):
         return where(batch)
-    if isinstance(where, str) and ":" in where:
-        module, _, name = where.partition(":")
-        return getattr(import_module(module), name)(batch)
     fits = isinstance(batch, Mapping) if isinstance(where, str) else isinstance(batch, tuple | list)
     try:
         if fits:

@@ -14,7 +14,7 @@ from toy_models import LitNet, Mlp
 import tl_integrations as tl
 from tl_integrations.callbacks import TraceCallback
 from tl_integrations.capture.sinks import MemorySink
-from tl_integrations.errors import CaptureError
+from tl_integrations.errors import CaptureError, OptionError
 
 
 class Rows(Dataset[Any]):
@@ -122,3 +122,13 @@ def test_a_position_in_a_sequence_is_taken() -> None:
     callback = TraceCallback(schedule=100, save="net.act", sinks=[sink], sample_ids=2)
     quiet_trainer([callback]).fit(Threes(), DataLoader(rows, batch_size=4))
     assert sink.recording["sample_ids"].out.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "where", ["no_such_module:ids_in", "test_samples:no_such", "test_samples:loader_", ":x"]
+)
+def test_an_import_path_that_leads_nowhere_is_an_error_before_the_first_step(where: str) -> None:
+    module = OfRows()
+    with pytest.raises(OptionError, match=r"sample_ids=.*'package.module:function'"):
+        quiet_trainer([TraceCallback(save="net.act", sample_ids=where)]).fit(module, loader())
+    assert module.trainer.global_step == 0

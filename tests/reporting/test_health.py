@@ -140,3 +140,10 @@ def test_every_rule_is_in_the_documented_table() -> None:
 def test_growth_needs_four_layers() -> None:
     assert growth(np.array([1.0, 10.0, 100.0])) is None
     assert growth(np.array([1.0, 10.0, 100.0, 1000.0])) == pytest.approx(1000)
+
+
+def test_a_finding_names_the_step_that_its_layer_was_last_captured_in() -> None:
+    dead = record("act", torch.zeros(100), func_name="relu")
+    fine = record("other", torch.randn(100))
+    finding = only([dead, fine], [fine])
+    assert finding.layer == "act" and finding.step == 0 and "at step 0" in finding.words

@@ -58,7 +58,7 @@ def test_wandb_gets_one_row_per_captured_step_with_scalars_and_histograms(tmp_pa
         assert sink.needs.summaries.histogram_bins == 8
         write(sink)
         logger.experiment.finish()
-        wandb.teardown()  # finish() only announces the end: the file is whole when the service process has gone
+        wandb.teardown()  # finish() only announces the end; the file is whole when its writer has gone
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     loss, *rows = wandb_rows(file)
     assert loss["loss"] == 1 and [row["trainer/global_step"] for row in rows] == list(STEPS)

@@ -1,9 +1,8 @@
 """Decorated classes: the same class object, whose `__new__` gives a Node while tracing.
 
 Python skips `__init__` when `__new__` gives something that is not an instance, so neither the metaclass nor
-`__init__` is
-touched: isinstance, subclassing, pickling, `torch.save`, `torch.compile` and `save_hyperparameters` see the
-    plain class.
+`__init__` is touched: isinstance, subclassing, pickling, `torch.save`, `torch.compile` and
+`save_hyperparameters` see the plain class.
 """
 
 import dis

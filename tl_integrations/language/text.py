@@ -3,12 +3,12 @@
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tl_integrations.errors import TraceError
+from tl_integrations.language.files import write_whole
 from tl_integrations.language.keys import dotted
 from tl_integrations.language.lowering import to_plain
 
@@ -99,16 +99,8 @@ def _main_name(name: str, path: tuple[Any, ...]) -> str:
 
 
 def save_config(cfg: Any, path: str | os.PathLike[str]) -> None:
-    """Write a config as YAML: to a temporary file first, so that a reader never sees half of it.
+    """Write a config as YAML; a reader never sees half of it.
 
     Raises: TraceError as `to_yaml`; OSError when the folder cannot be written.
     """
-    target = Path(path)
-    text = to_yaml(cfg)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, to_yaml(cfg))

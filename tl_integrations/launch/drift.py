@@ -9,6 +9,7 @@ from typing import Literal
 
 from tl_integrations.errors import ConfigError
 from tl_integrations.language import diff
+from tl_integrations.language.files import write_whole
 from tl_integrations.language.reading import parse_config
 from tl_integrations.launch.export import (
     HEADER,
@@ -18,7 +19,6 @@ from tl_integrations.launch.export import (
     stored_entries,
     text_diff,
 )
-from tl_integrations.launch.files import write_whole
 
 Kind = Literal["missing", "stale", "hand-edited", "orphan", "foreign"]
 MEANING: dict[Kind, str] = {

@@ -89,9 +89,9 @@ def import_module(name: str) -> None:
 def config_files(entries: Iterable[registry.Entry]) -> Iterator[ConfigFile]:
     """The files of stored configs; each config is traced twice, and must come out the same.
 
-    Raises: ConfigError when it does not, or when two of them want different texts in one file; whatever a
-    trace
-        raises.
+    Raises:
+        ConfigError: when it does not, or when two of them want different texts in one file; what a trace
+            raises passes.
     """
     seen: dict[str, tuple[GroupOption, registry.Entry]] = {}
     for entry in entries:

@@ -19,8 +19,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from tl_integrations.language import to_yaml
+from tl_integrations.language.files import write_whole
 from tl_integrations.language.pinning import pinned
-from tl_integrations.launch.files import write_whole
 from tl_integrations.launch.job import task_part
 from tl_integrations.launch.provenance import provenance
 

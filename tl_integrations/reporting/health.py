@@ -303,7 +303,7 @@ def _times(ratio: float) -> str:
 def _finding(
     rule: str, series: Series, layer: str, value: float, threshold: float, words: str, stage: str
 ) -> Finding:
-    step = series.steps[-1]
+    step = series.latest_step(layer)
     return Finding(
         rule=rule,
         layer=layer,

@@ -83,6 +83,14 @@ class Series:
                 found[name] = known
         return found
 
+    def latest_step(self, layer: str) -> int:
+        """The newest step that a layer has a number of; the newest of all where it has none."""
+        rows = self._values.get(layer, {}).values()
+        places = (
+            place for row in rows for place in range(len(row) - 1, -1, -1) if not math.isnan(row[place])
+        )
+        return self.steps[max(places, default=-1)]
+
     def _thin(self) -> None:
         width = len(self.steps)
         keep = slice((width - 1) % 2, None, 2)
