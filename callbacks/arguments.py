@@ -1,14 +1,15 @@
 """What a user may write for an argument of a callback, as the values the callback works with."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities import rank_zero_info
 from torch import nn
 
-from tl_integrations.capture.statistics import DEFAULT
-from tl_integrations.errors import UnsupportedModelError
+from tl_integrations.capture.selector import Selector
+from tl_integrations.capture.statistics import DEFAULT, NAMES
+from tl_integrations.errors import OptionError, SelectorError, UnsupportedModelError, near_names
 
 WHICH = ("first", "last", "all")
 """Which of several forwards of one step."""
@@ -18,27 +19,71 @@ def known(option: str, values: Sequence[Any], allowed: Collection[str]) -> list[
     """The values, each of which must be one of those allowed.
 
     Raises:
-        ValueError: naming the option, the value and what is allowed.
+        OptionError: naming the option, the value and what is allowed.
     """
     for value in values:
         if value not in allowed:
-            raise ValueError(f"{option} is {value!r}. Use one of {', '.join(map(repr, allowed))}.")
+            near = near_names(str(value), allowed)
+            raise OptionError(f"{option} is {value!r}. {near}Use one of {', '.join(map(repr, allowed))}.")
     return list(values)
 
 
-def statistics_of(wanted: bool | Sequence[str]) -> tuple[str, ...]:
-    """Names of statistics: the default set for True."""
+def whole(option: str, value: Any, least: int = 0) -> int:
+    """A whole number of at least `least`.
+
+    Raises:
+        OptionError: for anything else, also for a bool.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OptionError(f"{option} is {value!r}. Give a whole number of at least {least}.")
+    return value
+
+
+def selection_of(save: Any) -> Selector | str | list[Any] | None:
+    """What a user selects, where one can tell before there is a model.
+
+    Raises:
+        SelectorError: for what cannot be a selection.
+    """
+    if save is None or isinstance(save, str) or callable(save):
+        return save  # type: ignore[no-any-return]
+    if not isinstance(save, Iterable):
+        raise SelectorError(
+            f"save={save!r} selects nothing. Give a selector such as tl.func('relu'), a text, or a list."
+        )
+    return list(save)
+
+
+def statistics_of(wanted: bool | str | Sequence[str]) -> tuple[str, ...]:
+    """Names of statistics: the default set for True.
+
+    Raises:
+        OptionError: for a name that is no statistic.
+    """
     if isinstance(wanted, bool):
         return DEFAULT if wanted else ()
-    return tuple(wanted)
+    return tuple(known("statistics", [wanted] if isinstance(wanted, str) else list(wanted), NAMES))
+
+
+def bins_of(wanted: bool | int) -> int:
+    """Bins of a histogram: 64 for True, 0 for none.
+
+    Raises:
+        OptionError: for a number below 0.
+    """
+    return 64 * wanted if isinstance(wanted, bool) else whole("histograms", wanted)
 
 
 def ranks_of(wanted: Sequence[int] | str | None) -> frozenset[int] | None:
-    """Ranks that keep records; None for all, rank 0 when nothing was said."""
+    """Ranks that keep records; None for all, rank 0 when nothing was said.
+
+    Raises:
+        OptionError: for what is no rank.
+    """
     if isinstance(wanted, str):
         known("ranks", [wanted], ("all",))
         return None
-    return frozenset(int(rank) for rank in wanted or [0])
+    return frozenset(whole("ranks", rank) for rank in wanted or [0])
 
 
 def refuse_compiled(model: nn.Module, policy: str) -> None:

@@ -12,11 +12,14 @@ from torch.optim import Optimizer
 
 from tl_integrations.callbacks.arguments import (
     WHICH,
+    bins_of,
     known,
     ranks_of,
     refuse_compiled,
     refuse_manual_replay,
+    selection_of,
     statistics_of,
+    whole,
 )
 from tl_integrations.callbacks.destinations import Destinations, bundle_path
 from tl_integrations.callbacks.evaluation import EvaluationHooks
@@ -59,7 +62,7 @@ class TraceCallback(EvaluationHooks):
             None: every module's output.
         storage: None: nothing on disk. A path or `tl.to_disk(...)`: a `.tlspec` bundle, a relative path lying
             under the output folder of a running Hydra job. True: `trace.tlspec` in the Trainer's log folder.
-        statistics: Scalars per captured activation to every logger: True for the default set, or their names.
+        statistics: Scalars per captured activation to every logger: True for the default set, or names.
         histograms: Histograms to the loggers that can show them: True, or a number of bins.
         gradients: Also keep the gradients of the captured activations.
         stages: Which of train, validate, test and predict; default train. Sanity checking never.
@@ -93,6 +96,7 @@ class TraceCallback(EvaluationHooks):
 
     Raises:
         ScheduleError: if `schedule` does not parse.
+        OptionError: if another argument has a value that it cannot have.
         SelectorError: at the start of the fit, if `save` names nothing in the model.
         BundleError: at the start of the fit, if the bundle's path is taken or cannot be written.
 
@@ -107,7 +111,7 @@ class TraceCallback(EvaluationHooks):
         save: Selector | str | list[str] | None = None,
         *,
         storage: SinkFactory | str | bool | None = None,
-        statistics: bool | list[str] = True,
+        statistics: bool | str | list[str] = True,
         histograms: bool | int = False,
         gradients: bool = False,
         stages: list[str] | None = None,
@@ -130,11 +134,11 @@ class TraceCallback(EvaluationHooks):
         on_error: Literal["raise", "warn"] = "warn",
     ) -> None:
         self.schedule = as_schedule(schedule)
-        self.save = save if save is None or isinstance(save, str) or callable(save) else list(save)
+        self.save = selection_of(save)
         self._destinations = Destinations(
             storage=storage,
             statistics=statistics_of(statistics),
-            bins=64 if histograms is True else int(histograms),
+            bins=bins_of(histograms),
             report=report or ReportOptions(),
             selector=self._selector,
             sinks=tuple(sinks or ()),
@@ -142,14 +146,14 @@ class TraceCallback(EvaluationHooks):
         )
         self._policy = Policy(
             stages=tuple(known("stages", stages or ["train"], STEP_METHODS)),
-            eval_batches=tuple(int(batch) for batch in eval_batches or [0]),
+            eval_batches=tuple(whole("eval_batches", batch) for batch in eval_batches or [0]),
             microbatches=known("microbatches", [microbatches], WHICH)[0],
             calls=known("calls", [calls], WHICH)[0],
         )
         self._monitoring: dict[str, Any] = {
             "gradients": gradients,
             "graph": graph,
-            "history": history,
+            "history": whole("history", history),
             "watch_nonfinite": watch_nonfinite,
             "replay": replay,
             "budget": Budget(max_captures=max_captures, max_bytes=max_bytes),

@@ -24,6 +24,7 @@ from tl_integrations.capture.protocols import (
 from tl_integrations.capture.recorder import Recorder
 from tl_integrations.capture.samples import SampleIds, samples_record
 from tl_integrations.capture.sinks import opened_when_needed, union_of_needs
+from tl_integrations.errors import OptionError
 from tl_integrations.options import Budget
 from tl_integrations.reporting.health import examine, with_origin
 from tl_integrations.reporting.series import History
@@ -92,6 +93,7 @@ class StepMonitor:
     Raises:
         UnknownNameError: if `save` names nothing in the model.
         ScheduleError: if the schedule does not parse.
+        OptionError: if another argument has a value that it cannot have.
         BundleError: if a factory's path is taken or cannot be written.
     """
 
@@ -112,7 +114,7 @@ class StepMonitor:
         on_error: Literal["raise", "warn"] = "raise",
     ) -> None:
         if on_error not in ("raise", "warn"):
-            raise ValueError(f"on_error is {on_error!r}. Use 'raise' or 'warn'.")
+            raise OptionError(f"on_error is {on_error!r}. Use 'raise' or 'warn'.")
         self.schedule: Schedule = as_schedule(schedule)
         self.captures: list[CaptureSummary] = []
         self.context = context or SinkContext(schedule=repr(self.schedule), selector=str(save or "**"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tl_integrations.errors import OptionError
+
 if TYPE_CHECKING:
     import torch
 
@@ -56,8 +58,15 @@ class Budget:
     """When a monitor has captured enough."""
 
     max_captures: int | None = None
+    """At least 1; None: no limit."""
     max_bytes: int | None = None
-    """Bytes of kept tensors."""
+    """Bytes of kept tensors, at least 1; None: no limit."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_captures", "max_bytes"):
+            limit = getattr(self, name)
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                raise OptionError(f"{name} is {limit!r}. Give a whole number of at least 1, or None.")
 
     def is_spent(self, captures: int, nbytes: int) -> bool:
         enough = self.max_captures is not None and captures >= self.max_captures

@@ -515,3 +515,30 @@ def test_the_run_carries_the_config_that_built_its_model(tmp_path: Path) -> None
     callback = TraceCallback(schedule=4, storage=path, config=lambda: L.call(Mlp)(width=4, depth=2))
     fit([callback])
     assert tl.load(path).config == {"_target_": "toy_models.Mlp", "width": 4, "depth": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"statistics": ["men"]}, "Closest: 'mean'"),
+        ({"histograms": -3}, "histograms is -3"),
+        ({"eval_batches": ["a"]}, "eval_batches is 'a'"),
+        ({"ranks": ["a"]}, "ranks is 'a'"),
+        ({"history": -1}, "history is -1"),
+        ({"max_captures": 0}, "at least 1"),
+        ({"max_bytes": 1.5}, "at least 1"),
+        ({"stages": ["training"]}, "Closest: 'train'"),
+        ({"save": 3}, "save=3 selects nothing"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_when_it_is_given(
+    arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        TraceCallback(**arguments)
+
+
+def test_one_statistic_may_be_named_without_a_list() -> None:
+    sink = MemorySink()
+    callback = TraceCallback(schedule=1, save="net.act", statistics="mean", sinks=[sink])
+    assert callback._destinations.statistics == ("mean",)

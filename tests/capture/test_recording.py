@@ -1,5 +1,8 @@
 import pytest
+import torch
+from torch import nn
 
+import tl_integrations as tl
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.protocols import Outcome
 from tl_integrations.capture.recording import MemoryTable, Recording
@@ -93,3 +96,16 @@ def test_the_repr_is_bounded_and_says_how_it_ended() -> None:
     many = Recording(MemoryTable(records), outcome=Outcome(status="failed", reason="boom"))
     assert len(repr(many)) < 300 and "partial_error: boom" in repr(many)
     assert many.failed and many.status == "partial_error"
+
+
+def test_a_record_and_a_recording_say_in_one_line_what_they_are() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    recorder = tl.Recorder(model, save="**")
+    for step in (4, 7):
+        with recorder.watch(Moment(step=step)):
+            model(torch.ones(5, 3))
+    recording = recorder.recording
+    assert repr(recording.at(4)["1"]) == "<Record 1 at step 4: float32[5, 2] of ReLU>"
+    assert repr(recording.at(4)[:1]) == "<Recording of 1 record of step 4: 0>"
+    assert repr(recording[:0]) == "<Recording of 0 records>"
+    assert repr(recording) == "<Recording of 4 records of steps 4 to 7: 0, 1>"

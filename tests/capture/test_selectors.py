@@ -399,3 +399,12 @@ def test_what_is_called_fresh_returns_memory_of_its_own(name: str) -> None:
                 results += [func(*arguments)]
     assert results
     assert not any(out.untyped_storage().data_ptr() in memory for out in results)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("relu", "For the function"), ("hed", "Closest: 'head'"), ("backbone", "Its modules: 'conv1', 'conv2'")],
+)
+def test_a_text_that_names_nothing_is_told_what_may_have_been_meant(text: str, words: str) -> None:
+    with pytest.raises(UnknownNameError, match=words):
+        tl.record(Net(), torch.randn(1, 3, 4, 4), save=text)

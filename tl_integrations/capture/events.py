@@ -125,7 +125,7 @@ class Gradient:
     """How many microbatches the loss was divided by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record:
     """One captured tensor and where it came from."""
 
@@ -204,6 +204,16 @@ class Record:
             return self.label
         repeat = f":{self.pass_index}" if self.pass_index > 1 else ""
         return self.layer or f"{self.address}{repeat}"
+
+    def __repr__(self) -> str:
+        # One line, and no tensor is read: recordings hold thousands, and a payload may lie on disk.
+        when = "" if self.step is None else f" at step {self.step}"
+        shape = ", ".join(map(str, self.shape))
+        kept = "" if self.payload is not None else ", not kept"
+        return (
+            f"<Record {self.name or '(root)'}{self.path}{when}: "
+            f"{str(self.dtype).removeprefix('torch.')}[{shape}] of {self.func_name or self.kind}{kept}>"
+        )
 
     @property
     def step(self) -> int | None:

@@ -15,14 +15,13 @@ from tl_integrations.capture.protocols import Outcome, RecordTable
 from tl_integrations.capture.records import event_of
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selector_text import as_selector
+from tl_integrations.capture.wording import in_words
 from tl_integrations.errors import (
     AmbiguousRecordError,
     CaptureError,
     RecordingFailedError,
     RecordLookupError,
 )
-
-_SHOWN = 6
 
 
 class MemoryTable:
@@ -308,16 +307,7 @@ class Recording:
             raise IndexError(f"No record {key}: the recording has {len(self)} records.") from None
 
     def __repr__(self) -> str:
-        # Bounded: neither tensors nor more than a few names are read, whatever the recording holds.
-        shown = [self._table.row(row).name or "(root)" for row in range(min(_SHOWN, len(self)))]
-        more = ", ..." if len(self) > _SHOWN else ""
-        ended = (
-            ""
-            if self.outcome.status == "complete"
-            else f", {self.status}: {self.outcome.reason or 'no reason'}"
-        )
-        lost = f", without ranks {', '.join(map(str, self.missing_ranks))}" if self.missing_ranks else ""
-        return f"<Recording of {len(self)} records: {', '.join(shown)}{more}{ended}{lost}>"
+        return f"<Recording of {in_words(self._table, self.status, self.outcome.reason, self.missing_ranks)}>"
 
     def _canonical(self, key: str) -> str:
         """The key with the name that records carry, where it begins with another name of a module."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tl_integrations.capture.globs import Glob
-from tl_integrations.capture.labels import FINAL_LABEL, SHORT_LABEL
+from tl_integrations.capture.labels import FINAL_LABEL, SHORT_LABEL, known_function_names
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.selector import Not, Or, Selector
 from tl_integrations.capture.selectors import (
@@ -54,13 +54,22 @@ class Named(Selector):
             raise UnknownNameError(
                 f"{address!r} is the last part of {len(ends)} addresses: {names}. Write one in full."
             )
-        raise UnknownNameError(
-            f"{self.text!r} names no module and no label. {near_names(address, tree.by_address)}"
-            f"For a function write \"func('{address}')\"."
-        )
+        raise UnknownNameError(f"{self.text!r} names no module and no label. {_instead(address, tree)}")
 
     def __repr__(self) -> str:
         return f"tl.select({self.text!r})"
+
+
+def _instead(name: str, tree: ModuleTree) -> str:
+    """What may have been meant by a name that the model does not have."""
+    near = near_names(name, tree.by_address)
+    if name in known_function_names():
+        return f"{near}For the function write \"func('{name}')\"."
+    if near:
+        return f"{near}List all with `[name for name, _ in model.named_modules()]`."
+    names = [address for address in tree.by_address if address]
+    some = f"{', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}"
+    return f"Its modules: {some}." if names else "The model has none: write \"func('relu')\"."
 
 
 def select(text: str) -> Selector:
