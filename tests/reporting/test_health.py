@@ -97,6 +97,11 @@ def test_the_largest_jump_of_a_layer_is_named_with_both_steps() -> None:
     assert "between steps 10 and 20" in finding.words and finding.value == pytest.approx(50 / 1.1, rel=1e-4)
 
 
+def test_growth_out_of_the_initial_weights_is_no_drift() -> None:
+    x = torch.randn(50)
+    assert examine(history({"a": x}, {"a": x * 30}, {"a": x * 60})).healthy
+
+
 def test_gradients_that_vanish_on_their_way_back() -> None:
     records = [
         record(f"l{k}", torch.randn(50) * (0.1 ** (5 - k) if io == "gradient" else 1), io=io)

@@ -8,13 +8,14 @@
 | `constant` | std / absmax | < 1e-6 | |
 | `overflow` | absmax / greatest value of the dtype | > 0.5 | Micikevicius et al. 2018, arXiv 1710.03740 |
 | `depth` | growth of rms from the first to the last layer, log-linear fit | > 100 or < 0.01 | He et al. 2015, arXiv 1502.01852 |
-| `drift` | largest change of rms between two captured steps, by its greatest ratio | > 10 | |
+| `drift` | largest change of rms between two captured steps after step 0, by its greatest ratio | > 10 | |
 | `gradient_depth` | growth of the gradients' rms from the last to the first layer | > 100 or < 0.01 | Pascanu et al. 2013, arXiv 1211.5063 |
 | `gradient_ratio` | rms of the gradient / rms of the activation | > 1 or < 1e-9 | |
 | `update_ratio` | norm of the update / norm of the parameter | > 0.1 or < 1e-6 | Bengio 2012, arXiv 1206.5533 |
 
 All are ratios without a unit, but for `gradient_ratio` (1 / loss). Rules look at the newest step, `nonfinite` at the
-first where it happened and `drift` at all. Where no source is given the threshold is a convention of this package.
+first where it happened and `drift` at all but step 0, since every network grows out of its initial weights. Where
+no source is given the threshold is a convention of this package.
 """  # noqa: E501
 
 import math
@@ -201,7 +202,7 @@ def drift(history: History, stage: str) -> Iterator[Finding]:
     series = history.series(stage)
     for layer in series.layers:
         scale = np.sqrt(series.row(layer, "mean") ** 2 + series.row(layer, "std") ** 2)
-        known = np.flatnonzero(np.isfinite(scale) & (scale > 0))
+        known = np.flatnonzero(np.isfinite(scale) & (scale > 0) & (np.array(series.steps) > 0))
         if len(known) < 2:
             continue
         jumps = np.log(scale[known[1:]] / scale[known[:-1]])
