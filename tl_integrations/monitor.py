@@ -273,6 +273,7 @@ class StepMonitor:
         """Finish every sink in order; a second call does nothing."""
         sinks, self._sinks = self._sinks, []
         self.next_step = NEVER
+        self._recorder.close()
         errors: list[Exception] = []
         for sink in sinks:
             try:

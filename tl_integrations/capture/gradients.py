@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from tl_integrations.capture.arena import Copy
 from tl_integrations.capture.events import Gradient
 from tl_integrations.capture.payloads import KeptTensor
 
@@ -26,12 +27,12 @@ class GradientTap:
         """Stop listening."""
         self._handle.remove()
 
-    def finish(self, loss_scale: float, accumulate: int) -> None:
+    def finish(self, loss_scale: float, accumulate: int, copy: Copy) -> None:
         """Stop listening; what arrived becomes memory of its own."""
         self.close()
         self.gradient.loss_scale, self.gradient.accumulate = loss_scale, accumulate
         if isinstance(self.gradient.payload, KeptTensor):
-            self.gradient.payload.own()
+            self.gradient.payload.own(copy)
 
 
 def _adder(target: "weakref.ref[Gradient]") -> Callable[[Tensor], None]:

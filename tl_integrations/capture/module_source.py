@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import Node
@@ -70,6 +71,8 @@ def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
     calls, held = run.calls, run.held
     simple = tap.decision is True and not run.watches_functions
     holds, name = run.holds, tap.node.class_name
+    # Without an arena, the plain method: a function of ours around it would cost as much as a small copy.
+    copy: Copy = Tensor.clone if run.aliases.copy is copied else run.aliases.copy
 
     def hook(module: nn.Module, args: Any, out: Any) -> None:
         if calls.owner != get_ident() or calls.paused or backward_task() != -1:
@@ -82,7 +85,7 @@ def _output_hook(tap: Tap, run: Run) -> Callable[..., None]:
         # behind a module's output any code may write, unseen where only hooks are armed.
         try:
             if holds:
-                held.append((out.detach().clone(), None, call, name, 0, out.requires_grad, None))
+                held.append((copy(out.detach()), None, call, name, 0, out.requires_grad, None))
                 return
             run.event_count += 1
             run.add(run.keep(Catch(out, call, "module", name), out, True, (), None))

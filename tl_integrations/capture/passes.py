@@ -6,6 +6,7 @@ from functools import cached_property
 from time import perf_counter
 from typing import Any
 
+from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.capture.events import Event, Moment, Record
 from tl_integrations.capture.graph_building import build_graph
 from tl_integrations.capture.grouping import layer_labels
@@ -132,15 +133,17 @@ class SentPass:
         self.records = [replace(record, payload=None, gradient=None) for record in sent.records]
 
 
-def captured_step(passes: Sequence[Pass], *, loss_scale: float = 1.0, accumulate: int = 1) -> CapturedStep:
+def captured_step(
+    passes: Sequence[Pass], *, loss_scale: float = 1.0, accumulate: int = 1, copy: Copy = copied
+) -> CapturedStep:
     """Passes as a sink takes them: owned memory, numbers on the host, gradients that arrived."""
     start = perf_counter()
     catches = [caught for one in passes for caught in one.catches]
     for caught in catches:
         if caught.payload is not None:
-            caught.payload.own()
+            caught.payload.own(copy)
         if caught.gradient is not None:
-            caught.gradient.finish(loss_scale, accumulate)
+            caught.gradient.finish(loss_scale, accumulate, copy)
     _fetch_numbers(catches)
     graphs = [one.graph for one in passes if one.logged]
     return CapturedStep(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.errors import PayloadOverwrittenError, UnsupportedTensorError
 from tl_integrations.options import CaptureSpec
 
@@ -33,7 +34,7 @@ class KeptTensor:
     def nbytes(self) -> int:
         return self._tensor.numel() * self._tensor.element_size()
 
-    def own(self) -> None:
+    def own(self, copy: Copy = copied) -> None:
         """Turn an alias into a copy; if its memory was written meanwhile, into nothing."""
         if self._version is None:
             return
@@ -43,7 +44,7 @@ class KeptTensor:
         if shrunk or tensor._version != self._version:
             self._lost, self._tensor = True, torch.empty(0, dtype=tensor.dtype)
         else:
-            self._tensor = tensor.clone()
+            self._tensor = copy(tensor)
         self._version = None
 
     def read(self) -> Tensor:
@@ -58,12 +59,13 @@ class KeptTensor:
 
 
 class Aliases:
-    """The aliases that live, by the storage they lie on."""
+    """The aliases that live, by the storage they lie on, and how they become copies."""
 
-    __slots__ = ("by_storage",)
+    __slots__ = ("by_storage", "copy")
 
-    def __init__(self) -> None:
+    def __init__(self, copy: Copy = copied) -> None:
         self.by_storage: dict[int, list[KeptTensor]] = {}
+        self.copy = copy
 
     def add(self, storage: int, kept: KeptTensor) -> None:
         self.by_storage.setdefault(storage, []).append(kept)
@@ -73,43 +75,44 @@ class Aliases:
         for tensor in tensors:
             kept = self.by_storage.pop(_storage_key(tensor), None)
             for alias in kept or ():
-                alias.own()
+                alias.own(self.copy)
 
     def release_all(self) -> None:
         """Copy every alias: its memory will be out of sight."""
         for kept in self.by_storage.values():
             for alias in kept:
-                alias.own()
+                alias.own(self.copy)
         self.by_storage.clear()
 
 
 def take(
-    out: Tensor, aliases: Aliases | None, args: Any, kwargs: Any, spec: CaptureSpec | None
+    out: Tensor, aliases: Aliases, args: Any, kwargs: Any, spec: CaptureSpec | None, *, may_alias: bool
 ) -> KeptTensor | None:
     """Keep a tensor that an op just returned.
 
     Args:
         out: The tensor.
-        aliases: Where an alias is noted; None makes copies only.
+        aliases: Where an alias is noted.
         args: The op's arguments: a result on an argument's memory is copied at once.
         kwargs: Its keyword arguments.
         spec: How to keep it, when a predicate said so.
+        may_alias: Whether an alias will do.
     Returns: None for tensors without data (meta, fake) or that may not leave their transform (vmap).
     """
     kind = type(out)
     if (kind is not Tensor and kind is not Parameter) or spec is not None or out.layout is not torch.strided:
-        return _take_unusual(out, spec)
+        return _take_unusual(out, spec, aliases.copy)
     if out.is_meta or is_functorch_wrapped(out):
         return None
     kept = out.detach()
-    if aliases is None or kept.is_inference():
-        return KeptTensor(_copied(kept))
+    if not may_alias or kept.is_inference():
+        return KeptTensor(aliases.copy(kept))
     storage = kept.untyped_storage()
     key: int = storage._cdata
     # An alias pins the whole storage, so a small view of a large one is copied. Memory that cannot be resized
     # belongs to someone else: numpy, a file, another process.
     if storage.nbytes() > 2 * kept.nbytes or not storage.resizable() or _lies_on(key, args, kwargs):
-        return KeptTensor(_copied(kept))
+        return KeptTensor(aliases.copy(kept))
     alias = KeptTensor(kept, kept._version)
     aliases.add(key, alias)
     return alias
@@ -139,20 +142,20 @@ def held_payload(kept: Tensor, version: int | None, aliases: Aliases) -> KeptTen
     if kept.is_meta or is_functorch_wrapped(kept):
         return None
     if version is None:
-        return KeptTensor(_copied(kept) if kept.is_inference() else kept)
+        return KeptTensor(aliases.copy(kept) if kept.is_inference() else kept)
     alias = KeptTensor(kept, version)
     if kept.layout is not torch.strided:
-        alias.own()
+        alias.own(aliases.copy)
         return alias
     storage = kept.untyped_storage()
     if storage.nbytes() > 2 * kept.nbytes or not storage.resizable():
-        alias.own()
+        alias.own(aliases.copy)
     else:
         aliases.add(storage._cdata, alias)
     return alias
 
 
-def _take_unusual(out: Tensor, spec: CaptureSpec | None) -> KeptTensor | None:
+def _take_unusual(out: Tensor, spec: CaptureSpec | None, copy: Copy) -> KeptTensor | None:
     if spec is not None and not spec.save_out:
         return None
     if out.is_meta or type(out).__name__ == "FakeTensor" or is_functorch_wrapped(out):
@@ -169,19 +172,12 @@ def _take_unusual(out: Tensor, spec: CaptureSpec | None) -> KeptTensor | None:
         kept = out.detach()
         if spec is not None and (spec.dtype is not None or spec.device is not None):
             cast = _cast(kept, spec)
-            return KeptTensor(cast if cast is not kept else _copied(kept))
-        return KeptTensor(_copied(kept))
+            return KeptTensor(cast if cast is not kept else copy(kept))
+        return KeptTensor(copy(kept))
 
 
 def _cast(tensor: Tensor, spec: CaptureSpec) -> Tensor:
     return tensor.to(device=spec.device or tensor.device, dtype=spec.dtype or tensor.dtype)
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    if tensor.is_inference():
-        with torch.inference_mode(False):
-            return tensor.clone()
-    return tensor.clone()
 
 
 def _storage_key(tensor: Tensor) -> int:

@@ -15,7 +15,7 @@ from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.failure import Failure, failure_of
 from tl_integrations.capture.halting import HaltSignal
 from tl_integrations.capture.outbox import Outbox
-from tl_integrations.capture.passes import Pass, PassGraphs, PassTable, SentPass, captured_step
+from tl_integrations.capture.passes import Pass, PassGraphs, PassTable
 from tl_integrations.capture.planning import captured_modules
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
 from tl_integrations.capture.recording import Recording
@@ -131,9 +131,7 @@ class Recorder:
             include_sources=include_source_events,
             halt=halt,
         )
-        self._outbox = Outbox(storage, repr(self._watcher.selector)) if storage is not None else None
-        self._passes: list[Pass] = []
-        self._sent: list[SentPass] = []
+        self._outbox = Outbox(storage, repr(self._watcher.selector))
         self._ledger = ErrorLedger(fails_fast, max_predicate_failures, self._watcher.selector)
         self._run: Run | None = None
         self._run_count = 0
@@ -158,7 +156,7 @@ class Recorder:
         Returns: The output; None after a halt, or after a failure with `on_forward_error="return_partial"`.
         """
         args, kwargs = call_form(input_args, input_kwargs)
-        run = self._begin(_NO_MOMENT)
+        run = self._begin(_NO_MOMENT, watching=False)
         out: Any = None
         try:
             self._watcher.note_arguments(run, args, kwargs)
@@ -184,7 +182,7 @@ class Recorder:
 
         The block is one pass: `pass_index` counts calls of a module within it.
         """
-        run = self._begin(moment or _NO_MOMENT)
+        run = self._begin(moment or _NO_MOMENT, watching=True)
         failed = True
         try:
             with self._watcher.armed(run, notes_calls=True):
@@ -219,9 +217,8 @@ class Recorder:
         Raises:
             PredicateError: if a predicate or the capture itself had failed.
         """
-        passes, self._passes = self._passes, []
         text, self._empty = self._empty, None
-        step = captured_step(passes, loss_scale=loss_scale, accumulate=accumulate)
+        step = self._outbox.drain(loss_scale=loss_scale, accumulate=accumulate)
         self._ledger.raise_all()
         if text is not None:
             warnings.warn(text, stacklevel=2)
@@ -229,10 +226,8 @@ class Recorder:
 
     def discard(self) -> None:
         """Forget what is pending; never raises."""
-        passes, self._passes = self._passes, []
         self._ledger.clear()
-        for one in passes:
-            one.close()
+        self._outbox.discard()
 
     @property
     def captured_modules(self) -> frozenset[str] | None:
@@ -242,10 +237,11 @@ class Recorder:
     @property
     def recording(self) -> Recording:
         """What was recorded so far and not drained; without tensors where they went to a storage."""
+        passes = self._outbox.passes
         return Recording(
-            PassTable([*self._sent, *self._passes]),
+            PassTable(passes),
             outcome=self._outcome,
-            graphs=PassGraphs([*self._sent, *self._passes]),
+            graphs=PassGraphs(passes),
             failure=self._failure,
             output=self._output,
             aliases=self._watcher.tree.aliases(),
@@ -253,20 +249,13 @@ class Recorder:
 
     def flush(self) -> None:
         """Return when everything recorded so far is committed to the storage."""
-        self._send()
-        if self._outbox is not None:
-            self._outbox.flush()
+        self._outbox.flush()
 
     def close(self) -> None:
         """Finish the storage in order; a second call does nothing."""
-        if self._state == "closed":
-            return
-        self._state = "closed"
-        try:
-            self._send()
-        finally:
-            if self._outbox is not None:
-                self._outbox.close(self._outcome)
+        if self._state != "closed":
+            self._state = "closed"
+            self._outbox.close(self._outcome)
 
     def __enter__(self) -> "Recorder":
         self._check_ready()
@@ -279,11 +268,11 @@ class Recorder:
             self._outcome = outcome_of(error)
         self.close()
 
-    def _begin(self, moment: Moment) -> Run:
+    def _begin(self, moment: Moment, *, watching: bool) -> Run:
         self._check_ready()
-        self._send()
+        copy = self._outbox.begin(watching=watching)
         self._run_count += 1
-        self._run = self._watcher.begin(moment, self._run_count, self._ledger.note)
+        self._run = self._watcher.begin(moment, self._run_count, self._ledger.note, copy)
         return self._run
 
     def _check_ready(self) -> None:
@@ -304,7 +293,7 @@ class Recorder:
 
     def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
         ended = self._watcher.end(run, out, own_all=own_all)
-        self._passes.append(ended)
+        self._outbox.add(ended)
         for text in (self._why_empty(run), self._why_without_tensors(run)) if warn else ():
             if text is not None:
                 warnings.warn(text, stacklevel=4)
@@ -340,11 +329,3 @@ class Recorder:
         if self._on_forward_error == "attach_partial":
             error.partial_recording = self.recording  # type: ignore[attr-defined]
             raise error
-
-    def _send(self) -> None:
-        """Write what is pending to the storage."""
-        if self._outbox is None or not self._passes:
-            return
-        passes, self._passes = self._passes, []
-        self._outbox.write(captured_step(passes))
-        self._sent += [SentPass(one) for one in passes]

@@ -177,8 +177,8 @@ class Run:
         spec = keeping.plain if verdict is True else verdict or None
         if keeping.payloads:
             # Behind a module's output any code may write, unseen where only hooks are armed.
-            aliases = self.aliases if keeping.aliases and caught.kind == "op" else None
-            kept = take(out, aliases, args, kwargs, spec)
+            may_alias = keeping.aliases and caught.kind == "op"
+            kept = take(out, self.aliases, args, kwargs, spec, may_alias=may_alias)
             if kept is None and is_functorch_wrapped(out):
                 self.notes.add("transform")
             caught.payload = kept if keeping.transform is None or kept is None else self._changed(kept)

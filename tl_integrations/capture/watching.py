@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.capture.arming import Arming, make_wrappers
 from tl_integrations.capture.binding import binding_for
 from tl_integrations.capture.calls import CallLog
@@ -16,6 +17,7 @@ from tl_integrations.capture.graph_source import RootWrapper, arguments_by_name,
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.capture.passes import Pass
+from tl_integrations.capture.payloads import Aliases
 from tl_integrations.capture.planning import leaves_fused_path
 from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.run import Keeping, Run
@@ -76,7 +78,9 @@ class Watcher:
         self.binding = binding_for(self.selector, tree, self.options, graph=self.graph, halts=halts)
         self._wrappers = make_wrappers(self.binding.plan, tree)
 
-    def begin(self, moment: Moment, run_index: int, on_error: Callable[[Exception], None]) -> Run:
+    def begin(
+        self, moment: Moment, run_index: int, on_error: Callable[[Exception], None], copy: Copy = copied
+    ) -> Run:
         """A run to fill; the plan follows modules that were added or removed."""
         tree = module_tree(self.model)
         if tree is not self.tree:
@@ -88,6 +92,7 @@ class Watcher:
             moment=moment,
             run_index=run_index,
             on_error=on_error,
+            aliases=Aliases(copy),
             halt=self.halt,
             raw=RawLog(calls) if self.graph else None,
             source_text=self.options.save_source_context,
@@ -148,8 +153,8 @@ class Watcher:
                 run.aliases.release(leaf for _, leaf in tensor_leaves(out))
         except Exception as error:
             run.on_error(error)
-        # What is left of the run holds neither the recorder nor the model.
-        run.on_error, run.halt = _raise, None
+        # What is left of the run holds neither the recorder, nor its arena, nor the model.
+        run.on_error, run.halt, run.aliases.copy = _raise, None, copied
         if run.raw is not None:
             run.raw.add_outputs(out)
             run.raw.name_sources(lambda: named_tensors(self.tree))
