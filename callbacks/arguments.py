@@ -9,7 +9,14 @@ from torch import nn
 
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.statistics import DEFAULT, NAMES
-from tl_integrations.errors import OptionError, SelectorError, UnsupportedModelError, near_names
+from tl_integrations.errors import (
+    OptionError,
+    ScheduleError,
+    SelectorError,
+    UnsupportedModelError,
+    near_names,
+)
+from tl_integrations.schedule.algebra import Schedule
 
 WHICH = ("first", "last", "all")
 """Which of several forwards of one step."""
@@ -111,4 +118,24 @@ def refuse_manual_replay(module: LightningModule) -> None:
         raise UnsupportedModelError(
             f"replay=True runs the training step a second time, and {type(module).__name__} optimises "
             "manually: its optimizers would step twice. Use watch_nonfinite=True."
+        )
+
+
+def refuse_by_rank(schedule: Schedule, module: LightningModule, world_size: int, *, compiled: bool) -> None:
+    """Say that ranks which step together cannot each decide by their own loss or clock.
+
+    A captured step arms every rank, and a compiled or sharded model waits for the others when only one does.
+
+    Raises:
+        ScheduleError: if the schedule looks at the loss, values or the clock, there are several ranks, and
+            the model is compiled or sharded.
+    """
+    sharded = any(hasattr(parameter, "to_local") for parameter in module.parameters()) or any(
+        type(each).__name__ == "FullyShardedDataParallel" for each in module.modules()
+    )
+    if world_size > 1 and schedule.reactive and (compiled or sharded):
+        raise ScheduleError(
+            f"{schedule!r} looks at each rank's own loss or clock, and the {world_size} ranks of a "
+            f"{'sharded' if sharded else 'compiled'} model must capture the same steps. "
+            "Use a schedule of the step, such as every(100)."
         )

@@ -15,6 +15,7 @@ from tl_integrations.callbacks.arguments import (
     bins_of,
     known,
     ranks_of,
+    refuse_by_rank,
     refuse_compiled,
     refuse_manual_replay,
     selection_of,
@@ -95,7 +96,8 @@ class TraceCallback(EvaluationHooks):
             Mistakes in the arguments are raised before step 0 either way.
 
     Raises:
-        ScheduleError: if `schedule` does not parse.
+        ScheduleError: if `schedule` does not parse, or cannot be kept by all ranks of a compiled or sharded
+            model.
         OptionError: if another argument has a value that it cannot have.
         SelectorError: at the start of the fit, if `save` names nothing in the model.
         BundleError: at the start of the fit, if the bundle's path is taken or cannot be written.
@@ -272,9 +274,11 @@ class TraceCallback(EvaluationHooks):
     def _open(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._run is not None or not stages_of(trainer).intersection(self._policy.stages):
             return
-        if self._compiled != "eager" and ModuleTree(pl_module).compiled:
+        compiled = ModuleTree(pl_module).compiled
+        if compiled and self._compiled != "eager":
             refuse_compiled(pl_module, self._compiled)
             return
+        refuse_by_rank(self.schedule, pl_module, trainer.world_size, compiled=compiled)
         if self._monitoring["replay"]:
             refuse_manual_replay(pl_module)
         self._launch = launch = launch_config(self._config, pl_module)

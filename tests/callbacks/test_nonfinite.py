@@ -67,7 +67,7 @@ def test_a_replay_names_the_op_and_its_module() -> None:
 def test_a_watch_names_the_module() -> None:
     callback = TraceCallback(schedule="never()", watch_nonfinite=True)
     with pytest.warns(
-        UserWarning, match="'net.squash' .Logarithm. is the first that was not finite at step 5"
+        UserWarning, match="'net.squash' .Logarithm. is the first watched one not finite at step 5"
     ):
         trained(callback, bad_from=5)
     found = callback.first_nonfinite
@@ -78,6 +78,35 @@ def test_only_the_selected_modules_are_watched() -> None:
     callback = TraceCallback(schedule="never()", save=["net.leave", "net.enter"], watch_nonfinite=True)
     trained(callback, bad_from=5)
     assert callback.first_nonfinite is not None and callback.first_nonfinite.address == "net.leave"
+
+
+class BadForward(LitNet):
+    """Its own forward, and no module in it, gives what is not finite."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(self.net(x).abs() - 1e6)
+
+
+class BadStep(LitNet):
+    """The step's own arithmetic gives what is not finite."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return {"loss": super().training_step(batch, batch_idx) / 0}
+
+
+@pytest.mark.parametrize("save", [None, "net.leave", tl.func("relu")])
+@pytest.mark.parametrize(
+    ("kind", "address", "words"),
+    [(BadForward, "", "the output of the model itself"), (BadStep, None, "the loss is the first")],
+)
+def test_code_outside_the_watched_modules_is_not_blamed_on_a_later_one(
+    kind: type[LitNet], address: str | None, words: str, save: Any
+) -> None:
+    callback = TraceCallback(schedule="never()", save=save, watch_nonfinite=True)
+    with pytest.warns(UserWarning, match=f"{words}.*at step 0"):
+        fit([callback], kind())
+    found = callback.first_nonfinite
+    assert found is not None and (found.step, found.address) == (0, address)
 
 
 def test_a_captured_step_names_its_first_module_without_either() -> None:

@@ -19,6 +19,7 @@ from toy_models import LitNet, Mlp, random_loader
 
 import tl_integrations as tl
 from tl_integrations.callbacks import TraceCallback
+from tl_integrations.callbacks.arguments import refuse_by_rank
 from tl_integrations.capture.sinks import MemorySink
 from tl_integrations.errors import BundleExistsError, ConfigError, ScheduleError, UnknownNameError
 from tl_integrations.options import SummaryOptions
@@ -542,3 +543,19 @@ def test_one_statistic_may_be_named_without_a_list() -> None:
     sink = MemorySink()
     callback = TraceCallback(schedule=1, save="net.act", statistics="mean", sinks=[sink])
     assert callback._destinations.statistics == ("mean",)
+
+
+class FullyShardedDataParallel(nn.Module):
+    """Known by its name: the real one needs processes."""
+
+
+@pytest.mark.parametrize("schedule", ["on_nonfinite()", "every_seconds(5)", "every(2) | on_loss_spike()"])
+def test_ranks_that_wait_for_each_other_do_not_decide_by_their_own_loss(schedule: str) -> None:
+    reactive, sharded = tl.schedule.parse(schedule), LitNet(FullyShardedDataParallel())
+    with pytest.raises(ScheduleError, match="4 ranks of a compiled model"):
+        refuse_by_rank(reactive, LitNet(), 4, compiled=True)
+    with pytest.raises(ScheduleError, match="4 ranks of a sharded model"):
+        refuse_by_rank(reactive, sharded, 4, compiled=False)
+    refuse_by_rank(reactive, LitNet(), 4, compiled=False)
+    refuse_by_rank(reactive, sharded, 1, compiled=True)
+    refuse_by_rank(tl.schedule.every(2), sharded, 4, compiled=True)

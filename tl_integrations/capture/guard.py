@@ -1,7 +1,7 @@
 """What attends every training step so that a NaN can be traced to where it began."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import isfinite
 from typing import Any
@@ -16,6 +16,7 @@ from tl_integrations.capture.nonfinite import (
     FiniteWatch,
     Origin,
     is_finite,
+    loss_in,
     origin_in_records,
     unknown_origin,
 )
@@ -97,6 +98,8 @@ class NonfiniteGuard:
         before = Before(self._model) if self._replays else None
         with self._watch.armed(step) if self._watch is not None else nullcontext():
             out = forward()
+        if self._watch is not None:
+            self._watch.test_loss(out)
         if before is not None and not _loss_is_finite(out):
             self._replays -= 1
             self._replay(step, before, again, args)
@@ -140,8 +143,7 @@ class NonfiniteGuard:
 
 
 def _loss_is_finite(out: Any) -> bool:
-    loss = out["loss"] if isinstance(out, Mapping) and "loss" in out else out
-    return all(is_finite(leaf) for _, leaf in tensor_leaves(loss))
+    return all(is_finite(leaf) for _, leaf in tensor_leaves(loss_in(out)))
 
 
 def _refuse_collectives(model: nn.Module) -> None:

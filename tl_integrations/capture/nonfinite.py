@@ -2,7 +2,7 @@
 
 import cmath
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +75,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 class FiniteWatch:
-    """Tests what chosen modules return, at every step, and names the first that was not finite.
+    """Tests what chosen modules, the model itself and the step return, and names the first not finite.
 
     One sum per module's output, and one transfer per device and step: about 2 to 4 % of a step on a CPU (see
     tests/benchmarks/RESULTS.md). Hooks stand on the modules only while a forward runs.
@@ -91,8 +91,8 @@ class FiniteWatch:
     def __init__(self, model: nn.Module, selector: Selector) -> None:
         self._model = model
         self._selector = selector
-        self._found: tuple[int, Node] | None = None
-        self._pending: list[tuple[int, Node, Tensor]] = []
+        self._found: tuple[int, Node | None] | None = None
+        self._pending: list[tuple[int, Node | None, Tensor]] = []
         self._step = 0
         self._bind(module_tree(model))
 
@@ -123,6 +123,11 @@ class FiniteWatch:
                 for key in [key for key, other in module._forward_hooks.items() if other is hook]:
                     del module._forward_hooks[key]
 
+    def test_loss(self, out: Any) -> None:
+        """Test what the step itself came to, so that no module of a later step is blamed for it."""
+        if self._found is None:
+            self._test_leaves(None, loss_in(out))
+
     @property
     def waits(self) -> bool:
         """Whether answers lie on a device, which `take` would have to wait for."""
@@ -137,26 +142,24 @@ class FiniteWatch:
             found = next(((step, n) for (step, n, _), (flag,) in zip(pending, flags) if not flag), None)
         if found is None:
             return None
-        step, node = found
-        words = (
-            f"the output of {place(node.address)} ({node.class_name}) is the first that was not finite "
-            f"at step {step}"
-        )
-        return Origin(step=step, address=node.address, func_name=node.class_name, words=words)
+        return _origin(*found)
 
     def _hook(self, node: Node) -> Callable[[nn.Module, Any, Any], None]:
         def look(module: nn.Module, args: Any, out: Any) -> None:
             if self._found is not None or backward_task() != -1:
                 return
-            leaves = [("", out)] if type(out) is Tensor else tensor_leaves(out)
-            # What the test computes is no op of the model's, where a capture watches as well.
-            with torch._C.DisableTorchFunction():
-                for _, leaf in leaves:
-                    self._test(node, leaf)
+            self._test_leaves(node, out)
 
         return look
 
-    def _test(self, node: Node, leaf: Tensor) -> None:
+    def _test_leaves(self, node: Node | None, out: Any) -> None:
+        leaves = [("", out)] if type(out) is Tensor else tensor_leaves(out)
+        # What the test computes is no op of the model's, where a capture watches as well.
+        with torch._C.DisableTorchFunction():
+            for _, leaf in leaves:
+                self._test(node, leaf)
+
+    def _test(self, node: Node | None, leaf: Tensor) -> None:
         if not _has_values(leaf):
             return
         local = leaf.to_local() if hasattr(leaf, "to_local") else leaf
@@ -169,11 +172,29 @@ class FiniteWatch:
         self._pending.append((self._step, node, torch.isfinite(largest)))
 
 
+def loss_in(out: Any) -> Any:
+    """The loss in what a training step returned, or all of it."""
+    return out["loss"] if isinstance(out, Mapping) and "loss" in out else out
+
+
+def _origin(step: int, node: Node | None) -> Origin:
+    if node is None:
+        words = (
+            f"the loss is the first watched value not finite at step {step}: code outside the modules made it"
+        )
+        return Origin(step=step, words=words)
+    what = f"the output of {place(node.address)} ({node.class_name})"
+    words = f"{what} is the first watched one not finite at step {step}"
+    return Origin(step=step, address=node.address, func_name=node.class_name, words=words)
+
+
 def _watched(selector: Selector, tree: ModuleTree) -> list[Node]:
+    """The modules that are selected, else all, and the model itself, whose own code may be the culprit."""
     plan = binding_for(selector, tree, CaptureOptions(), graph=False, halts=False).plan
     taps: tuple[Tap, ...] = (*plan.taps, *plan.fused_taps)
     nodes = [tap.node for tap in taps if tap.io == "output" and tap.node.index]
-    return nodes or [node for node in tree.nodes[1:] if not node.scripted and not node.opaque]
+    chosen = nodes or tree.nodes[1:]
+    return [node for node in (*chosen, tree.nodes[0]) if not node.scripted and not node.opaque]
 
 
 def _has_values(tensor: Tensor) -> bool:
