@@ -55,7 +55,8 @@ types: $(READY) ## strict types, of the package as a user gets it
 faults: $(READY) ## the gates of tests/faults/ in full: crashes, power cuts, fuzz, a million records
 	PYTHONPATH=tests $(BIN)/python -m faults.run_gates
 
-bench: $(READY) ## the figures of tests/benchmarks/RESULTS.md
+bench: $(READY) ## measure anew: tests/benchmarks/ results.json, RESULTS.md and plots/
+	rm -f tests/benchmarks/results.json
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -n 0 -s
 
 demo: $(READY) ## train on real digits with a captured run to look at

@@ -59,9 +59,9 @@ def unbuilt(width: int, rate: float) -> PlainRoot:
 
 
 @auto.auto_config(experimental_allow_control_flow=True)  # type: ignore[untyped-decorator]
-def fiddle_root() -> Any:
+def fiddle_root(count: int = 50) -> Any:
     blocks = []
-    for i in range(50):
+    for i in range(count):
         leaves = []
         for j in range(9):
             leaves.append(PlainLeaf(j, width=64, rate=0.1, name="relu"))

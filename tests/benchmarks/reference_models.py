@@ -8,7 +8,20 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from toy_models import Mlp
+
+
+class Mlp(nn.Module):
+    """Twenty layers of one width, one activation for all of them."""
+
+    def __init__(self, width: int = 256, depth: int = 20) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return x
 
 
 class Residual(nn.Module):
@@ -78,6 +91,19 @@ class Chain(nn.Module):
         return x
 
 
+class ModuleChain(nn.Module):
+    """The same ops with a module for each activation, so that hooks have something to hold on to."""
+
+    def __init__(self, ops: int) -> None:
+        super().__init__()
+        self.acts = nn.ModuleList(nn.ReLU() for _ in range(ops // 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for act in self.acts:
+            x = act(x + 1.0)
+        return x
+
+
 class Wide(nn.Module):
     """Few ops on tensors of 64 MB each."""
 
@@ -111,7 +137,7 @@ def gpt2_4l() -> nn.Module:
 Builder = Callable[[], nn.Module]
 
 MODELS: Mapping[str, tuple[Builder, Callable[[], Any]]] = {
-    "mlp20": (lambda: Mlp(256, 20), lambda: torch.randn(64, 256)),
+    "mlp20": (Mlp, lambda: torch.randn(64, 256)),
     "resnet": (ResNet, lambda: torch.randn(8, 3, 32, 32)),
     "conv8": (conv8, lambda: torch.randn(8, 3, 64, 64)),
     "gpt2-4l": (gpt2_4l, lambda: torch.randint(0, 1000, (2, 64))),
@@ -120,6 +146,25 @@ MODELS: Mapping[str, tuple[Builder, Callable[[], Any]]] = {
     "wide": (Wide, lambda: torch.randn(16, 1 << 20)),
 }
 
+
+SAVED: Mapping[str, str] = {
+    "mlp20": "relu",
+    "resnet": "batch_norm",
+    "gpt2-4l": "addmm",
+    "conv8": "relu",
+    "lstm": "relu",
+    "wide": "relu",
+}
+"""The function whose results are kept of each."""
+
+NAMED: Mapping[str, str] = {
+    "mlp20": "layers.*",
+    "resnet": "**.bn?",
+    "gpt2-4l": "h.*.attn.*",
+    "conv8": "?",
+    "lstm": "*",
+}
+"""The modules whose outputs are kept of each."""
 
 PLAIN_OP = 1.7e-6
 """Seconds of one tiny op of `Chain` where the targets in microseconds were set."""

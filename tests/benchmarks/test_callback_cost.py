@@ -5,20 +5,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import pytest
 import torch
-from interleaving import is_measuring
+from interleaving import is_measuring, timing
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from results import Report, Target
 from torch import Tensor, nn
 from training_loops import LOOPS, Conv
 
 from tl_integrations.callbacks import TraceCallback
 from tl_integrations.capture.guard import NonfiniteGuard
 from tl_integrations.capture.nonfinite import is_finite
+
+SECTION = "training-loop"
+CAPTURING_TABLE = "CPU time of a training step, ratios to no callback"
+ATTENDING_TABLE = "CPU time of a step whose callback never fires but looks at each, ratios to no callback"
+ROUNDS = 15
+ALONE = "Our own work in a step, timed alone, ratios to the step"
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -120,13 +127,17 @@ def own_seconds_off_schedule() -> float:
 
 @pytest.mark.parametrize("loop", list(LOOPS))
 def test_our_own_time_off_schedule_is_at_most_half_a_percent_of_a_step(
-    loop: str, tmp_path: Path, request: pytest.FixtureRequest
+    loop: str, tmp_path: Path, request: pytest.FixtureRequest, report: Report
 ) -> None:
     own = min(own_seconds_off_schedule() for _ in range(3))
     step = seconds_per_step(loop, [], tmp_path, steps=40 if is_measuring(request) else 12)
     if is_measuring(request):
-        print(f"| {loop} | our hooks off schedule, alone | {own * 1e6:.2f} us | {own / step:.4%} of a step |")
-    assert own <= 0.005 * step
+        report.figure(ALONE, loop, "off schedule", own, ratio=own / step, target=Target(limit=0.005))
+    assert own <= 0.005 * step, f"measured {own / step:.3%} of a step, target 0.5 %"
+
+
+ATTENDING_ALONE = {"watch_nonfinite": 0.05, "replay": 0.01}
+"""What each may take of a step."""
 
 
 def median_seconds(call: Callable[[], object], rounds: int) -> float:
@@ -140,7 +151,7 @@ def median_seconds(call: Callable[[], object], rounds: int) -> float:
 
 @pytest.mark.parametrize("loop", list(LOOPS))
 def test_attending_every_step_alone_is_a_few_percent_of_it(
-    loop: str, tmp_path: Path, request: pytest.FixtureRequest
+    loop: str, tmp_path: Path, request: pytest.FixtureRequest, report: Report
 ) -> None:
     rounds = 30 if is_measuring(request) else 3
     make, loader = LOOPS[loop]
@@ -165,8 +176,10 @@ def test_attending_every_step_alone_is_a_few_percent_of_it(
     if is_measuring(request):
         step = seconds_per_step(loop, [], tmp_path, steps=40)
         for name, own in seconds.items():
-            print(f"| {loop} | {name}, alone | {own * 1e3:.2f} ms | {own / step:.2%} of a step |")
-        assert seconds["watch_nonfinite"] <= 0.05 * step and seconds["replay"] <= 0.01 * step
+            limit = Target(limit=ATTENDING_ALONE[name])
+            report.figure(ALONE, loop, f"{name}=True", own, ratio=own / step, target=limit)
+        for name, own in seconds.items():
+            assert own <= ATTENDING_ALONE[name] * step, f"{name}: measured {own / step:.2%} of a step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +199,7 @@ CAPTURING: dict[str, Case] = PLAIN | {
     "every 10, statistics and 64-bin histograms": Case(
         callbacks=lambda folder: [TraceCallback(schedule=10, histograms=64)], target=1.20
     ),
-    "every 10, hooks with add_histogram": Case(callbacks=lambda folder: [ModuleDataMonitor(10)]),
+    "every 10, hand-written monitor": Case(callbacks=lambda folder: [ModuleDataMonitor(10)]),
     "every 10, torchlens LayerProfilerCallback": Case(
         callbacks=lambda folder: [layer_profiler(folder)], around=torch_wrapped
     ),
@@ -206,26 +219,19 @@ def run_case(case: Case, loop: str, folder: Path, steps: int) -> float:
         return seconds_per_step(loop, case.callbacks(folder), folder / "logs", steps)
 
 
+@pytest.mark.timeout(1_500)
 @pytest.mark.parametrize("cases", [CAPTURING, ATTENDING], ids=["capturing", "attending"])
 @pytest.mark.parametrize("loop", list(LOOPS))
 def test_a_trainer_with_the_callback_stays_within_its_ratio(
-    loop: str, cases: dict[str, Case], tmp_path: Path, request: pytest.FixtureRequest
+    loop: str, cases: dict[str, Case], tmp_path: Path, request: pytest.FixtureRequest, report: Report
 ) -> None:
-    rounds, steps = (15, 30) if is_measuring(request) else (1, 12)
+    rounds, steps = (ROUNDS, 30) if is_measuring(request) else (2, 12)
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for round_number in range(rounds):
         for name in cases if round_number % 2 == 0 else reversed(cases):
             seconds[name].append(run_case(cases[name], loop, tmp_path, steps))
-    if not is_measuring(request):
-        return
-    ratios = {
-        name: [own / plain for own, plain in zip(values, seconds["no callback"], strict=True)]
-        for name, values in seconds.items()
-    }
-    for name, found in ratios.items():
-        low, middle, high = quantiles(found, n=4)
-        took = f"{median(seconds[name]) * 1e3:.2f} ms"
-        print(f"| {loop} | {name} | {took} | {middle:.3f}x | {low:.3f}-{high:.3f} |")
-    for name, case in cases.items():
-        ratio = median(ratios[name])
-        assert case.target is None or ratio <= case.target * 1.1, f"{loop}, {name}: {ratio:.3f}x"
+    timings = {name: timing(values, seconds["no callback"]) for name, values in seconds.items()}
+    targets = {name: Target(limit=case.target) for name, case in cases.items() if case.target}
+    report.timings(ATTENDING_TABLE if cases is ATTENDING else CAPTURING_TABLE, loop, timings, targets)
+    for name, target in targets.items() if is_measuring(request) else ():
+        assert timings[name].ratio <= target.limit * 1.1, f"{loop}, {name}: {timings[name].ratio:.3f}x"

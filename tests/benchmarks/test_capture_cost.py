@@ -1,53 +1,25 @@
 """What a sparse record costs: beside the plain forward, beside hand-written hooks, per op, and to arm."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
 
 import pytest
 import torch
-from interleaving import assert_ratio, interleave, is_measuring, table
-from reference_models import PLAIN_OP, Chain, made, slowness
-from torch import Tensor, nn
+from interleaving import assert_ratio, interleave, is_measuring
+from other_libraries import hooked
+from reference_models import NAMED, PLAIN_OP, SAVED, Chain, made, slowness
+from results import Report, Target
+from torch import nn
 
 import tl_integrations as tl
 
-SAVED = {
-    "mlp20": "relu",
-    "resnet": "batch_norm",
-    "gpt2-4l": "addmm",
-    "conv8": "relu",
-    "lstm": "relu",
-    "wide": "relu",
-}
+SECTION = "capture"
+TABLE = "Our ways and hand-written hooks, ratios to the plain forward"
 SPARSE = {"mlp20": 1.25, "resnet": 1.15, "gpt2-4l": 1.15, "conv8": 1.10}
 LOGGED = {"mlp20": 1.5, "resnet": 1.2, "gpt2-4l": 1.2, "conv8": 1.10}
-NAMED = {
-    "mlp20": "layers.*",
-    "resnet": "**.bn?",
-    "gpt2-4l": "h.*.attn.*",
-    "conv8": "?",
-    "lstm": "*",
-    "wide": "",
-}
+PER_OP = "Added per tiny op of a chain, at 1.7 us per plain op; ratios to a plain op"
 ROUNDS = 21
-
-
-def hooked(model: nn.Module, names: list[str], x: Any) -> list[Tensor]:
-    """What people write by hand: hooks that clone, put on and taken off again."""
-    kept: list[Tensor] = []
-
-    def keep(module: nn.Module, args: Any, out: Any) -> None:
-        kept.append((out if isinstance(out, Tensor) else out[0]).detach().clone())
-
-    handles = [model.get_submodule(name).register_forward_hook(keep) for name in names]
-    try:
-        model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return kept
 
 
 def cases_for(name: str) -> dict[str, Callable[[], object]]:
@@ -60,7 +32,7 @@ def cases_for(name: str) -> dict[str, Callable[[], object]]:
         "record, graph=False, clone": lambda: tl.record(model, x, save=function, graph=False, keep="clone"),
         "record": lambda: tl.record(model, x, save=function),
     }
-    if NAMED[name]:
+    if name in NAMED:
         taken = tl.record(model, x, save=NAMED[name], graph=False)
         names = list(dict.fromkeys(record.address for record in taken))
         cases["hooks with clone"] = lambda: hooked(model, names, x)
@@ -68,50 +40,70 @@ def cases_for(name: str) -> dict[str, Callable[[], object]]:
     return cases
 
 
-def measured(name: str, case: str, base: str = "plain") -> float:
-    """Median ratio of one case in an interleaved run, and the table of all of them."""
-    cases = cases_for(name)
-    timings = interleave(cases, rounds=ROUNDS)
-    print("\n" + table(name, timings))
-    if base == "plain":
+def measured(
+    report: Report,
+    table: str,
+    name: str,
+    case: str,
+    *,
+    target: float,
+    base: str = "plain",
+    beside: Sequence[str] | None = None,
+) -> Callable[[], float]:
+    """A measurement of one case over the base, in turn with others (None: with all that there are)."""
+
+    def measure() -> float:
+        found = cases_for(name)
+        names = dict.fromkeys((base, case, *(found if beside is None else beside)))
+        timings = interleave({way: found[way] for way in names}, rounds=ROUNDS)
+        report.timings(table, name, timings, {case: Target(limit=target)})
         return timings[case].ratio
-    pair = {base: cases[base], case: cases[case]}
-    return interleave(pair, rounds=ROUNDS)[case].ratio
+
+    return measure
 
 
 @pytest.mark.parametrize("name", SPARSE)
 def test_a_record_of_functions_costs_little_beside_the_forward(
-    name: str, request: pytest.FixtureRequest
+    name: str, request: pytest.FixtureRequest, report: Report
 ) -> None:
     if not is_measuring(request):
         interleave(cases_for(name), rounds=2, warmup=0)
         return
-    assert_ratio(lambda: measured(name, "record, graph=False"), SPARSE[name])
+    assert_ratio(measured(report, TABLE, name, "record, graph=False", target=SPARSE[name]), SPARSE[name])
 
 
 @pytest.mark.parametrize("name", LOGGED)
-def test_the_logged_graph_costs_little_more(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_logged_graph_costs_little_more(
+    name: str, request: pytest.FixtureRequest, report: Report
+) -> None:
     if not is_measuring(request):
         pytest.skip("the same cases as above; measured by make bench")
-    assert_ratio(lambda: measured(name, "record"), LOGGED[name])
+    table = "With the logged graph, ratios to the plain forward"
+    assert_ratio(measured(report, table, name, "record", target=LOGGED[name], beside=()), LOGGED[name])
 
 
 @pytest.mark.parametrize("name", ["mlp20", "resnet", "gpt2-4l", "conv8", "lstm"])
-def test_module_outputs_cost_what_hand_written_hooks_cost(name: str, request: pytest.FixtureRequest) -> None:
+def test_module_outputs_cost_what_hand_written_hooks_cost(
+    name: str, request: pytest.FixtureRequest, report: Report
+) -> None:
     if not is_measuring(request):
         pytest.skip("the same cases as above; measured by make bench")
-    assert_ratio(lambda: measured(name, "modules, graph=False", base="hooks with clone"), 1.05)
+    table, base = "Module selectors, ratios to hand-written hooks that clone", "hooks with clone"
+    measure = measured(report, table, name, "modules, graph=False", target=1.05, base=base, beside=())
+    assert_ratio(measure, 1.05)
 
 
-def test_six_tensors_of_64_mb_cost_less_than_hooks_that_clone(request: pytest.FixtureRequest) -> None:
+def test_six_tensors_of_64_mb_cost_less_than_hooks_that_clone(
+    request: pytest.FixtureRequest, report: Report
+) -> None:
     if not is_measuring(request):
         model, x = made("wide")
         assert len(tl.record(model, x[:, :64].contiguous(), save=tl.func("relu"), graph=False)) == 6
         return
-    print("\n" + table("wide", interleave(cases_for("wide"), rounds=7)))
+    report.timings(TABLE, "wide", interleave(cases_for("wide"), rounds=7))
 
 
-def microseconds_per_op(ops: int, rounds: int, *, graph: bool) -> float:
+def microseconds_per_op(report: Report, ops: int, rounds: int, *, graph: bool, target: float = 8.0) -> float:
     """What a record adds to a chain of tiny ops, per op, at the speed of machine that the targets mean."""
     model, x = Chain(ops), torch.randn(64)
     cases: dict[str, Callable[[], object]] = {
@@ -120,43 +112,58 @@ def microseconds_per_op(ops: int, rounds: int, *, graph: bool) -> float:
     }
     timings = interleave(cases, rounds=rounds, warmup=1)
     plain, recorded = timings["plain"].seconds, timings["record"].seconds
-    added = (recorded - plain) / ops * 1e6
-    scaled = added * PLAIN_OP / (plain / ops)
-    print(f"\nchain of {ops}, graph={graph}: +{added:.1f} us per op, {scaled:.1f} us at 1.7 us per plain op")
-    return scaled
+    added = (recorded - plain) / plain
+    limit = Target(limit=target * 1e-6, of="value")
+    way = f"record, graph={graph}"
+    report.figure(PER_OP, f"{ops:,} ops", way, added * PLAIN_OP, ratio=added, target=limit)
+    return added * PLAIN_OP * 1e6
 
 
 @pytest.mark.parametrize(("graph", "target"), [(False, 8.0), (True, 10.0)])
 def test_tiny_ops_cost_the_same_at_any_number(
-    graph: bool, target: float, request: pytest.FixtureRequest
+    graph: bool, target: float, request: pytest.FixtureRequest, report: Report
 ) -> None:
     if not is_measuring(request):
-        microseconds_per_op(200, 2, graph=graph)
+        microseconds_per_op(report, 200, 2, graph=graph)
         return
-    assert_ratio(lambda: microseconds_per_op(10_000, 9, graph=graph), target)
-    grown = microseconds_per_op(10_000, 9, graph=graph) / microseconds_per_op(1_000, 21, graph=graph)
+
+    def per_op(ops: int, rounds: int) -> float:
+        return microseconds_per_op(report, ops, rounds, graph=graph, target=target)
+
+    assert_ratio(lambda: per_op(10_000, 9), target)
+    grown = per_op(10_000, 9) / per_op(1_000, 21)
+    name = f"record, graph={graph}"
+    report.figure(PER_OP, "10,000 ops over 1,000", name, ratio=grown, target=Target(limit=1.3))
     assert_ratio(lambda: grown, 1.3)
 
 
-def test_arming_a_thousand_modules_takes_half_a_millisecond(request: pytest.FixtureRequest) -> None:
+def test_arming_a_thousand_modules_takes_half_a_millisecond(
+    request: pytest.FixtureRequest, report: Report
+) -> None:
     model = nn.Sequential(*(nn.Identity() for _ in range(1_000)))
     recorder = tl.Recorder(model, save=tl.func("relu"), graph=False)
 
-    def milliseconds() -> float:
+    def seconds() -> float:
         times = []
         for _ in range(51 if is_measuring(request) else 2):
             began = time.perf_counter()
             with recorder.watch():
                 pass
-            times.append((time.perf_counter() - began) * 1e3)
+            times.append(time.perf_counter() - began)
             recorder.discard()
         return median(times)
 
     if not is_measuring(request):
-        milliseconds()
+        seconds()
         return
     slow = slowness()
-    print(
-        f"\n1,000 modules: {milliseconds():.2f} ms here, {slow:.1f} times slower than where targets were set"
-    )
-    assert_ratio(lambda: milliseconds() / slow, 0.5)
+
+    def measure() -> float:
+        scaled = seconds() / slow
+        target = Target(limit=0.5e-3, of="value")
+        report.figure(
+            "Arming, at 1.7 us per plain op", "1,000 modules", "arm and disarm", scaled, target=target
+        )
+        return scaled * 1e3
+
+    assert_ratio(measure, 0.5)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from interleaving import assert_ratio, interleave, is_measuring, table
+from interleaving import assert_ratio, interleave, is_measuring
+from results import Report, Target
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
@@ -18,6 +19,9 @@ from tl_integrations.options import SummaryOptions
 from tl_integrations.reporting import TensorBoardSink
 from tl_integrations.reporting.heatmap import heat_map
 from tl_integrations.reporting.step_event import write_histograms
+
+SECTION = "reporting"
+TABLE = "Statistics and what is written, ratios to the first of each"
 
 
 def training(depth: int = 20, width: int = 256, batch: int = 64) -> tuple[nn.Sequential, Callable[[], None]]:
@@ -36,7 +40,7 @@ def training(depth: int = 20, width: int = 256, batch: int = 64) -> tuple[nn.Seq
 
 
 def test_cost_of_statistics_of_twenty_layers_in_every_step(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, report: Report, tmp_path: Path
 ) -> None:
     measuring = is_measuring(request)
     model, step = training() if measuring else training(depth=3, width=8, batch=4)
@@ -51,11 +55,16 @@ def test_cost_of_statistics_of_twenty_layers_in_every_step(
             step()
         return recorder.drain()
 
-    cases = {"plain": step, "statistics": captured, "statistics, written": lambda: sink.write(captured())}
+    cases = {
+        "plain step": step,
+        "statistics": captured,
+        "statistics, written": lambda: sink.write(captured()),
+    }
 
     def ratio() -> float:
         timings = interleave(cases, rounds=31 if measuring else 2)
-        print(table("20 layers of 64x256, every step", timings))
+        targets = {"statistics": Target(limit=1.2)}
+        report.timings(TABLE, "20 layers of 64x256, every training step", timings, targets)
         return timings["statistics"].ratio
 
     assert len(captured().records) == (20 if measuring else 3)
@@ -66,7 +75,9 @@ def test_cost_of_statistics_of_twenty_layers_in_every_step(
     writer.close()
 
 
-def test_cost_of_a_histogram_beside_add_histogram(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_cost_of_a_histogram_beside_add_histogram(
+    request: pytest.FixtureRequest, report: Report, tmp_path: Path
+) -> None:
     measuring = is_measuring(request)
     # Of a captured step with several layers, each written to the end before the other is timed.
     values = [torch.randn(100_000 if measuring else 100) for _ in range(10 if measuring else 2)]
@@ -89,7 +100,7 @@ def test_cost_of_a_histogram_beside_add_histogram(request: pytest.FixtureRequest
 
     def ratio() -> float:
         timings = interleave(cases, rounds=31 if measuring else 2)
-        print(table("10 histograms of 1e5 values", timings))
+        report.timings(TABLE, "10 histograms of 100,000 values", timings, {"ours": Target(limit=0.1)})
         return timings["ours"].ratio
 
     if measuring:
@@ -99,7 +110,7 @@ def test_cost_of_a_histogram_beside_add_histogram(request: pytest.FixtureRequest
     writer.close()
 
 
-def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
+def test_cost_of_a_heat_map(request: pytest.FixtureRequest, report: Report) -> None:
     measuring = is_measuring(request)
     layers, steps = (200, 500) if measuring else (4, 5)
     values = np.random.default_rng(0).random((layers, steps))
@@ -107,7 +118,8 @@ def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
 
     def by_target() -> float:
         timings = interleave({"heat map": lambda: heat_map(values, names, range(steps), "std")}, rounds=15)
-        print(table("200 layers x 500 steps", timings))
+        limit = Target(limit=0.050, of="value")
+        report.timings(TABLE, "200 layers x 500 steps", timings, {"heat map": limit})
         return timings["heat map"].seconds / 0.050
 
     if measuring:
@@ -116,13 +128,15 @@ def test_cost_of_a_heat_map(request: pytest.FixtureRequest) -> None:
         by_target()
 
 
-def test_cost_of_a_capture_that_is_only_written(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_cost_of_a_capture_that_is_only_written(
+    request: pytest.FixtureRequest, report: Report, tmp_path: Path
+) -> None:
     measuring = is_measuring(request)
     statistics = dict.fromkeys(DEFAULT, 1.0)
     records = [Record(layer=f"layer.{k}", statistics=statistics) for k in range(100 if measuring else 2)]
     writer = SummaryWriter(tmp_path)
     sink = TensorBoardSink(writer, histograms=0)
     step = CapturedStep(moment=Moment(step=1), records=records)
-    timings = interleave({"500 scalars": lambda: sink.write(step)}, rounds=15)
-    print(table("writing 100 layers", timings))
+    timings = interleave({"written as one event": lambda: sink.write(step)}, rounds=15)
+    report.timings(TABLE, "five statistics of 100 layers", timings)
     writer.close()

@@ -1,18 +1,17 @@
 """What a bundle costs: beside raw writes, beside the training step, beside torchlens, and to read."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import torchlens_runs
 from bundles import record, step
-from interleaving import Timing, assert_ratio, interleave, is_measuring, table, timing
+from file_ways import Raw, fill_and_free
+from interleaving import Timing, assert_ratio, interleave, is_measuring, timing
 from reference_models import made
+from results import Report, Target
 from torch import nn
 
 import tl_integrations as tl
@@ -20,56 +19,12 @@ from tl_integrations.capture.events import Moment
 from tl_integrations.storage import TlspecSink
 from tl_integrations.storage.options import WriteOptions
 
-TORCHLENS = """
-import json, shutil, sys, time, warnings
-sys.path[:0] = json.loads(sys.argv[2])
-warnings.simplefilter("ignore")
-import torch, torchlens
-from reference_models import made
-torch.set_num_threads(1)
-model, x = made("mlp20")
-times = []
-for round in range(int(sys.argv[3])):
-    path = f"{sys.argv[1]}/{round}.tlspec"
-    began = time.perf_counter()
-    torchlens.record(model, x, save=torchlens.func("relu"), storage=torchlens.to_disk(path))
-    times.append(time.perf_counter() - began)
-    shutil.rmtree(path)
-print(sorted(times)[len(times) // 2])
-"""
-
-
-class Raw:
-    """Bytes by `os.write`, and nothing else: a new file after each 256 MiB, as a bundle has them."""
-
-    def __init__(self, folder: Path, contents: list[bytes]) -> None:
-        self.path, self.contents, self.fd = folder / "raw", contents, -1
-        self.written = SHARD
-
-    def write(self) -> None:
-        for content in self.contents:
-            os.write(self.fd, content)
-
-    def make_room(self) -> None:
-        """Remove a full file and begin the next."""
-        self.written += sum(map(len, self.contents))
-        if self.written >= SHARD:
-            self.close()
-            self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT)
-            self.written = 0
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.path.unlink()
-
-
-SHARD = 256 << 20
+SECTION = "storage"
 
 
 @pytest.mark.parametrize("size", [16_384, 1_048_576], ids=["64 KiB", "4 MiB"])
 def test_writing_costs_little_beside_raw_writes(
-    tmp_path: Path, request: pytest.FixtureRequest, size: int
+    tmp_path: Path, request: pytest.FixtureRequest, report: Report, size: int
 ) -> None:
     """33 MB a round, many small tensors or few large ones.
 
@@ -86,8 +41,8 @@ def test_writing_costs_little_beside_raw_writes(
         sink.write(captured)
         sink.flush()
 
-    def measure() -> tuple[Timing, Timing]:
-        """Of the raw writes, and of the bundle's; the medians leave out the rounds that end a shard."""
+    def measure() -> dict[str, Timing]:
+        """The medians leave out the rounds that end a shard."""
         times: dict[str, list[float]] = {"os.write": [], "bundle": []}
         for number in range(rounds):
             raw.make_room()
@@ -97,30 +52,30 @@ def test_writing_costs_little_beside_raw_writes(
                 began = time.perf_counter()
                 case()
                 times[name].append(time.perf_counter() - began)
-        return timing(times["os.write"], times["os.write"]), timing(times["bundle"], times["os.write"])
+        return {name: timing(found, times["os.write"]) for name, found in times.items()}
+
+    def measured() -> float:
+        timings = measure()
+        table = "33 MB of tensors, bundle with checksums, ratios to the same bytes by os.write"
+        case = f"{count} x {'64 KiB' if size < 1 << 20 else '4 MiB'}"
+        report.timings(table, case, timings, {"bundle": Target(limit=1.3)})
+        return timings["bundle"].ratio
 
     try:
-        _fill_and_free(tmp_path / "pool", 1 << 30 if is_measuring(request) else 1 << 20)
-        timings = dict(zip(("os.write", "bundle"), measure(), strict=True))
+        fill_and_free(tmp_path / "pool", 1 << 30 if is_measuring(request) else 1 << 20)
         if is_measuring(request):
-            print(table(f"{count} x {size >> 8} KiB", timings))
-            assert_ratio(lambda: measure()[1].ratio, 1.3)
+            assert_ratio(measured, 1.3)
+        else:
+            measure()
     finally:
         raw.close()
         sink.close()
 
 
-def _fill_and_free(path: Path, nbytes: int) -> None:
-    """Make the system hold that much memory which was in use before."""
-    with path.open("wb") as file:
-        for _ in range(nbytes >> 20):
-            file.write(bytes(1 << 20))
-    path.unlink()
-
-
 def test_recording_to_disk_is_far_faster_than_torchlens(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, report: Report
 ) -> None:
+    """Torchlens in a process of its own, after ours."""
     model, x = made("mlp20")
     rounds = 21 if is_measuring(request) else 2
     numbers = iter(range(10_000))
@@ -133,12 +88,12 @@ def test_recording_to_disk_is_far_faster_than_torchlens(
     timings = interleave(cases, rounds=rounds, warmup=1)
     if not is_measuring(request):
         return
-    print(table("mlp20", timings))
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    command = [sys.executable, "-c", TORCHLENS, str(tmp_path), json.dumps(paths), "11"]
-    theirs = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    print(f"torchlens {theirs * 1e3:.1f} ms, {theirs / timings['to disk'].seconds:.1f} times ours")
-    assert theirs / timings["to disk"].seconds >= 10
+    theirs = torchlens_runs.asked("storage", 11, str(tmp_path))
+    mine = timings["to disk"].seconds
+    table, target = "A record of mlp20 to disk, ratio to ours", Target(limit=10, at_least=True)
+    report.figure(table, "mlp20", "ours", mine, ratio=1.0)
+    report.figure(table, "mlp20", "torchlens", theirs, ratio=theirs / mine, target=target)
+    assert theirs / mine >= 10, f"measured {theirs / mine:.1f} times ours, target 10"
 
 
 class Convolutions(nn.Module):
@@ -155,7 +110,9 @@ class Convolutions(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def test_a_captured_training_step_is_hardly_slower(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_captured_training_step_is_hardly_slower(
+    tmp_path: Path, request: pytest.FixtureRequest, report: Report
+) -> None:
     batch, rounds = (32, 21) if is_measuring(request) else (1, 2)
     model = Convolutions()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -183,11 +140,19 @@ def test_a_captured_training_step_is_hardly_slower(tmp_path: Path, request: pyte
         if not is_measuring(request):
             interleave(cases, rounds=rounds, warmup=0)
             return
-        print(table("conv8 step, 33 MB", interleave(cases, rounds=rounds)))
-        assert_ratio(lambda: interleave(cases, rounds=rounds)["captured"].ratio, 1.10)
+
+        def measured() -> float:
+            timings = interleave(cases, rounds=rounds)
+            table = "A training step that captures 33 MB to disk, ratios to the plain step"
+            report.timings(table, "eight convolutions", timings, {"captured": Target(limit=1.10)})
+            return timings["captured"].ratio
+
+        assert_ratio(measured, 1.10)
 
 
-def test_one_tensor_of_many_is_read_at_once(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_one_tensor_of_many_is_read_at_once(
+    tmp_path: Path, request: pytest.FixtureRequest, report: Report
+) -> None:
     steps = 1000 if is_measuring(request) else 20
     with TlspecSink(tmp_path / "run.tlspec") as sink:
         for number in range(steps):
@@ -201,6 +166,7 @@ def test_one_tensor_of_many_is_read_at_once(tmp_path: Path, request: pytest.Fixt
         _ = recording.at(number)["relu_7_7"].out
         times.append(time.perf_counter() - began)
     median = sorted(times)[len(times) // 2]
-    print(f"one tensor of {steps * 10} records: {median * 1e3:.2f} ms")
     if is_measuring(request):
-        assert median < 0.005
+        limit = Target(limit=0.005, of="value")
+        report.figure("Reading", f"one tensor of {steps * 10:,} records", "ours", median, target=limit)
+        assert median < 0.005, f"measured {median * 1e3:.2f} ms, target 5 ms"
