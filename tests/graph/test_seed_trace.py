@@ -132,3 +132,12 @@ def test_final_labels_save_all_passes_or_one_in_one_forward() -> None:
     assert [op.label for op in second.ops if op.has_saved_activation] == ["linear_1_1:2"]
     assert torch.equal(second["attn:2"].out, every["linear_1_1:2"].out)
     assert model.forwards == 2
+
+
+def test_a_trace_of_positions_goes_to_a_storage_whole(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(3, 4)
+    traced = tl.trace(model, x, save=[0, -2], storage=tl.to_disk(tmp_path / "run.tlspec"))
+    loaded = tl.load(tmp_path / "run.tlspec")
+    saved = [op for op in traced.ops if op.has_saved_activation]
+    assert len(saved) == 2
+    assert [record.label for record in loaded if record.payload] == [op.label.split(":")[0] for op in saved]

@@ -54,7 +54,7 @@ class _Block:
         self._lease = ref(lease)
         # A storage made of an array holds it until the storage itself goes.
         storage = torch.from_numpy(lease).untyped_storage()
-        return torch.empty(0, dtype=like.dtype, device="cpu").set_(storage, 0, like.shape, _strides(like))  # type: ignore[call-overload, no-any-return]
+        return torch.empty(0, dtype=like.dtype, device="cpu").set_(storage, 0, like.shape, _strides(like))
 
 
 class Arena:

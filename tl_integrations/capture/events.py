@@ -123,6 +123,8 @@ class Gradient:
     """What the loss was multiplied with (AMP)."""
     accumulate: int = 1
     """How many microbatches the loss was divided by."""
+    reason: str = ""
+    """Why there is none; empty where one arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -169,6 +171,10 @@ class Record:
     histogram: Histogram | None = None
     payload: Payload | None = None
     gradient: Gradient | None = None
+    """None where gradients were not asked for; one without a payload says the reason."""
+    placement: str = ""
+    """Of a distributed tensor: how it lies over its mesh, such as `Shard(dim=0) on a mesh of 2`. The shape is
+    that of the whole, the payload this process's part."""
 
     @property
     def out(self) -> Tensor:
@@ -186,7 +192,7 @@ class Record:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that reached it, as autograd delivered it; None before backward."""
+        """The gradient that reached it, as autograd delivered it; None where none did: `gradient.reason`."""
         if self.gradient is None or self.gradient.payload is None:
             return None
         return self.gradient.payload.read()

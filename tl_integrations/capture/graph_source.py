@@ -17,7 +17,8 @@ from tl_integrations.capture.forward_wrappers import CALL_IMPL, CALLERS, Forward
 from tl_integrations.capture.function_source import hold, offer, protect
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR
-from tl_integrations.capture.raw_log import PLAIN, RawLog, literal
+from tl_integrations.capture.places import USERS_CODE
+from tl_integrations.capture.raw_log import PLAIN, RawLog, described, literal
 from tl_integrations.capture.run import Run, backward_task
 from tl_integrations.capture.watching_mode import Handler, WatchingMode
 
@@ -30,8 +31,11 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
     alive, held, calls = run.aliases.by_storage, run.held, run.calls
     holds = run.holds and run.keeping.aliases
     ids, lines, source = log.ids, log.lines, log.source
-    known, append, clock = ids.get, lines.append, perf_counter
+    known, append, users_code = ids.get, lines.append, USERS_CODE.get
+    clock, frame_at = perf_counter, sys._getframe
 
+    # All stands in one function: behind a large matrix product, to call another of ours costs ten times what
+    # it costs in a loop.
     def handle(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         entry = lookup(func)
         if entry is None:
@@ -60,16 +64,19 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
             raise
         seconds = clock() - start
         # By the shorter way two frames of its own and of torch's lie between; see `fast_handle`.
-        place = log.place(sys._getframe(3 if types is None else 1))
+        frame = frame_at(1) if types is not None else frame_at(3)
+        code = frame.f_code
+        place = (code, frame.f_lasti) if users_code(id(code)) is code else log.place(frame)
         line = len(lines)
         result = args[0] if entry.returns_target else out
-        one = type(result) is Tensor
-        site = literals, named, seconds, place, line if not one and isinstance(result, _SEVERAL) else -1
-        for path, leaf in (("", result),) if one else tensor_leaves(result):
-            ids[id(leaf)] = (len(lines), ref(leaf))
-            meta = leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad
-            inplace = touches and _is_target(entry, args, kwargs, leaf)
-            append((entry, calls.current, reads, meta, *site, path, inplace))
+        if type(result) is Tensor:
+            ids[id(result)] = line, ref(result)
+            meta = result.shape, result.dtype, result.device, result.requires_grad
+            inplace = touches and _is_target(entry, args, kwargs, result)
+            append((entry, calls.current, reads, meta, literals, named, seconds, place, -1, "", inplace))
+        else:
+            site = literals, named, seconds, place
+            _log_leaves(log, result, (entry, calls.current, reads), site, (args, kwargs) if touches else None)
         if entry.wanted:
             fresh = holds and entry.fresh and (not touches or entry.touches_from)
             if not (fresh and hold(run, entry, out, line)):
@@ -77,6 +84,29 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
         return out
 
     return handle
+
+
+def _log_leaves(
+    log: RawLog,
+    result: Any,
+    op: tuple[Entry, int, list[int]],
+    site: tuple[Any, ...],
+    touched: tuple[Any, Any] | None,
+) -> None:
+    """Lines of a result that is more than one plain tensor.
+
+    Args:
+        log: Where they go.
+        result: The result.
+        op: Entry, module call and lines read.
+        site: What follows the description of a tensor in a line.
+        touched: The arguments of a call that may have written them.
+    """
+    first = len(log.lines) if isinstance(result, _SEVERAL) else -1
+    for path, leaf in tensor_leaves(result):
+        log.ids[id(leaf)] = len(log.lines), ref(leaf)
+        inplace = touched is not None and _is_target(op[0], *touched, leaf)
+        log.lines.append((*op, described(leaf), *site, first, path, inplace))
 
 
 class LoggingWrapper(ForwardWrapper):
@@ -99,10 +129,17 @@ class LoggingWrapper(ForwardWrapper):
         calls.append((self.index, parent))
         if caller is CALL_IMPL:
             # Between a module without hooks and who called it lie two frames of torch's.
-            raw.note_caller(sys._getframe(3), call, parent)
+            frame = sys._getframe(3)
+            code = frame.f_code
+            users = USERS_CODE.get(id(code)) is code
+            raw.callers[call] = (code, frame.f_lasti) if users else raw.caller_place(frame, parent)
         try:
             out = self.forward(*args, **kwargs)
-            raw.note_call(call, out)
+            if type(out) is Tensor:
+                known = raw.ids.get(id(out))
+                raw.call_outputs[call] = (known[0],) if known is not None and known[1]() is out else ()
+            else:
+                raw.note_outputs(call, out)
             return out
         finally:
             log.current = parent

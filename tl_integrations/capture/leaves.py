@@ -5,6 +5,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
+
+_FLAT = frozenset({Tensor, Parameter, type(None)})
 
 
 def tensor_leaves(value: Any) -> list[tuple[str, Tensor]]:
@@ -15,6 +18,10 @@ def tensor_leaves(value: Any) -> list[tuple[str, Tensor]]:
     """
     if isinstance(value, Tensor):
         return [("", value)]
+    kind = type(value)
+    if (kind is tuple or kind is list) and all(type(item) in _FLAT for item in value):
+        # The usual case, for which nothing below is needed.
+        return [(f"[{index}]", item) for index, item in enumerate(value) if item is not None]
     found: list[tuple[str, Tensor]] = []
     # Iterative, because nesting may be deeper than the interpreter's stack; `open_ids` ends cycles.
     pending: list[tuple[str, Any, frozenset[int]]] = [("", value, frozenset())]

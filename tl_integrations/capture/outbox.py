@@ -2,26 +2,26 @@
 
 from tl_integrations.capture.arena import Arena, Copy, copied
 from tl_integrations.capture.passes import Pass, SentPass, captured_step
-from tl_integrations.capture.protocols import CapturedStep, Outcome, Sink, SinkContext, SinkFactory
+from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkContext, SinkFactory
+from tl_integrations.capture.sinks import LazySink, opened_when_needed
 
 
 class Outbox:
-    """Holds what is pending and what was sent; checks a storage at once, opens its sink late.
+    """Holds what is pending and what was sent to a storage.
 
     Args:
-        factory: Makes the sink of the storage; None: there is none.
+        storage: Makes the sink of the storage, which is opened when it is first written; None: there is none.
         selector: What the sink is told of the selection.
+    Raises:
+        BundleError: if the storage's path is taken or cannot be written.
     """
 
-    def __init__(self, factory: SinkFactory | None, selector: str) -> None:
-        self._factory = factory
-        self._context = SinkContext(selector=selector)
-        self._sink: Sink | None = None
+    def __init__(self, storage: SinkFactory | None, selector: str) -> None:
+        context = SinkContext(selector=selector)
+        self._sink = None if storage is None else opened_when_needed(storage, lambda: context)
         self._pending: list[Pass] = []
         self._sent: list[SentPass] = []
         self._arena = Arena()
-        if factory is not None:
-            factory.check(self._context)
 
     @property
     def passes(self) -> list[Pass | SentPass]:
@@ -36,7 +36,7 @@ class Outbox:
         Returns: How its copies are made.
         """
         self._send()
-        if self._factory is None and not watching:
+        if self._sink is None and not watching:
             # What stays in memory never gives its memory back to an arena.
             return copied
         self._arena.begin()
@@ -58,8 +58,8 @@ class Outbox:
 
     def flush(self) -> None:
         """Return when all that is pending is committed to the storage."""
-        self._send()
         if self._sink is not None:
+            self._send()
             self._sink.flush()
 
     def close(self, outcome: Outcome) -> None:
@@ -68,17 +68,13 @@ class Outbox:
             self._send()
         finally:
             self._arena.clear()
-            if self._factory is not None:
-                self._opened(self._factory).close(outcome)
+            if isinstance(self._sink, LazySink):
+                self._sink.open()
+            if self._sink is not None:
+                self._sink.close(outcome)
 
     def _send(self) -> None:
-        if self._factory is None or not self._pending:
-            return
-        sent = self._pending
-        self._opened(self._factory).write(self.drain(loss_scale=1.0, accumulate=1))
-        self._sent += [SentPass(one) for one in sent]
-
-    def _opened(self, factory: SinkFactory) -> Sink:
-        if self._sink is None:
-            self._sink = factory.open(self._context)
-        return self._sink
+        if self._sink is not None and self._pending:
+            sent = self._pending
+            self._sink.write(self.drain(loss_scale=1.0, accumulate=1))
+            self._sent += [SentPass(one) for one in sent]

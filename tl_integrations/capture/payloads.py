@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tl_integrations.capture.arena import Copy, copied
+from tl_integrations.capture.distributed import local_part
 from tl_integrations.errors import PayloadOverwrittenError, UnsupportedTensorError
 from tl_integrations.options import CaptureSpec
 
@@ -160,8 +161,7 @@ def _take_unusual(out: Tensor, spec: CaptureSpec | None, copy: Copy) -> KeptTens
         return None
     if out.is_meta or type(out).__name__ == "FakeTensor" or is_functorch_wrapped(out):
         return None
-    if hasattr(out, "to_local") and hasattr(out, "placements"):
-        out = out.to_local()
+    out = local_part(out)
     if spec is not None and spec.keep_grad:
         if not (out.is_floating_point() or out.is_complex()):
             raise UnsupportedTensorError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.oplog import TENSOR, Code
-from tl_integrations.capture.places import USERS_CODE, Place, user_place
+from tl_integrations.capture.places import Place, user_place
 
 _SHOWN_AS_CODE = (
     torch.dtype,
@@ -96,15 +96,16 @@ class RawLog:
             made = self.source(leaf) if number is None else number
             self.outputs.append((path, made, described(leaf)))
 
-    def note_caller(self, frame: FrameType, call: int, parent: int) -> None:
-        """Who called a module: that frame, or who called the frame's module if it is a forward in torch."""
-        code = frame.f_code
-        if USERS_CODE.get(id(code)) is code:
-            self.callers[call] = code, frame.f_lasti
-        elif parent in self.callers and code is self._forwards[self._calls.calls[parent][0]]:
-            self.callers[call] = self.callers[parent]
-        else:
-            self.callers[call] = user_place(frame)
+    def caller_place(self, frame: FrameType, parent: int) -> Place | None:
+        """Who called a module: that frame, or who called the frame's module if it is a forward in torch.
+
+        Args:
+            frame: The frame that called it.
+            parent: The module call around it.
+        """
+        if parent in self.callers and frame.f_code is self._forwards[self._calls.calls[parent][0]]:
+            return self.callers[parent]
+        return user_place(frame)
 
     def place(self, frame: FrameType) -> Place | None:
         """Where the user's code called an op.
@@ -113,20 +114,10 @@ class RawLog:
             frame: The frame that called it. Walking on from there makes an object of every frame; for an op
                 in a module of torch's the place is known from when the module was called.
         """
-        code = frame.f_code
-        if USERS_CODE.get(id(code)) is code:
-            return code, frame.f_lasti
-        current = self._calls.current
-        if current in self.callers and code is self._forwards[self._calls.calls[current][0]]:
-            return self.callers[current]
-        return user_place(frame)
+        return self.caller_place(frame, self._calls.current)
 
-    def note_call(self, call: int, out: Any) -> None:
+    def note_outputs(self, call: int, out: Any) -> None:
         """The tensors that a module call returned."""
-        if type(out) is Tensor:
-            known = self.ids.get(id(out))
-            self.call_outputs[call] = (known[0],) if known is not None and known[1]() is out else ()
-            return
         found = (self.line_of(leaf) for _, leaf in tensor_leaves(out))
         self.call_outputs[call] = tuple(number for number in found if number is not None)
 

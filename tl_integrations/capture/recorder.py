@@ -9,7 +9,6 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tl_integrations.capture.calling import call_form, check_watchable, explain_call
-from tl_integrations.capture.emptiness import nothing_kept
 from tl_integrations.capture.error_ledger import ErrorLedger
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.failure import Failure, failure_of
@@ -19,6 +18,7 @@ from tl_integrations.capture.passes import Pass, PassGraphs, PassTable
 from tl_integrations.capture.planning import captured_modules
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
 from tl_integrations.capture.recording import Recording
+from tl_integrations.capture.remarks import Remarks
 from tl_integrations.capture.run import Run
 from tl_integrations.capture.settings import (
     OnForwardError,
@@ -139,9 +139,9 @@ class Recorder:
         self._failure = _NO_FAILURE
         self._output: tuple[Any, ...] = ()
         self._state: Literal["ready", "failed", "closed"] = "ready"
-        self._warned_empty = self._warned_transform = False
-        self._empty: str | None = None
-        """Why the last watched block kept nothing, to be told when it is drained."""
+        self._remarks = Remarks()
+        self._untold: list[str] = []
+        """Remarks on the last watched block, to be told when it is drained."""
 
     def __call__(self, input_args: Any = (), input_kwargs: Mapping[str, Any] | None = None) -> Any:
         """Run the model, record the pass, return the output."""
@@ -191,7 +191,7 @@ class Recorder:
         finally:
             self._run = None
             self._end(run, None, own_all=True, warn=False)
-            self._empty = None if failed else self._why_empty(run)
+            self._untold = [] if failed else self._remarks_on(run)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -217,10 +217,10 @@ class Recorder:
         Raises:
             PredicateError: if a predicate or the capture itself had failed.
         """
-        text, self._empty = self._empty, None
+        texts, self._untold = self._untold, []
         step = self._outbox.drain(loss_scale=loss_scale, accumulate=accumulate)
         self._ledger.raise_all()
-        if text is not None:
+        for text in texts:
             warnings.warn(text, stacklevel=2)
         return step
 
@@ -294,28 +294,13 @@ class Recorder:
     def _end(self, run: Run, out: Any, *, own_all: bool, warn: bool = True) -> Pass:
         ended = self._watcher.end(run, out, own_all=own_all)
         self._outbox.add(ended)
-        for text in (self._why_empty(run), self._why_without_tensors(run)) if warn else ():
-            if text is not None:
-                warnings.warn(text, stacklevel=4)
+        for text in self._remarks_on(run) if warn else ():
+            warnings.warn(text, stacklevel=4)
         return ended
 
-    def _why_empty(self, run: Run) -> str | None:
-        """What to warn of when a run kept nothing of what was named; once per recorder."""
-        if self._warned_empty or run.halted or self._ledger.errors:
-            return None
-        text = nothing_kept(self._watcher.binding, run)
-        self._warned_empty = text is not None
-        return text
-
-    def _why_without_tensors(self, run: Run) -> str | None:
-        """What to warn of when tensors had to be left inside a functional transform; once per recorder."""
-        if "transform" not in run.notes or self._warned_transform:
-            return None
-        self._warned_transform = True
-        return (
-            "Tensors inside torch.vmap and torch.func transforms may not leave them: their records have "
-            "names, shapes and dtypes, but no tensor."
-        )
+    def _remarks_on(self, run: Run) -> list[str]:
+        ended = not run.halted and not self._ledger.errors
+        return self._remarks.on(run, self._watcher.binding, ended=ended)
 
     def _failed(self, run: Run, error: BaseException) -> None:
         """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""

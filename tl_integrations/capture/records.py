@@ -67,6 +67,7 @@ def make_records(
                 histogram=found[1] if found is not None else None,
                 payload=caught.payload,
                 gradient=caught.gradient.gradient if caught.gradient is not None else None,
+                placement=caught.placement,
             )
         )
     return made

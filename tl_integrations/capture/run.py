@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.decision_table import Entry
+from tl_integrations.capture.distributed import local_part, placement_of
 from tl_integrations.capture.events import Event, Kind, Moment
-from tl_integrations.capture.gradients import GradientTap
+from tl_integrations.capture.gradients import RECOMPUTED, GradientTap
 from tl_integrations.capture.payloads import Aliases, KeptTensor, held_payload, is_functorch_wrapped, take
 from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.selector import Selector
@@ -21,6 +22,9 @@ from tl_integrations.options import CaptureSpec
 backward_task = torch._C._current_graph_task_id
 """Which backward is at work on this thread, -1 for none: what runs inside one is a recomputation."""
 
+
+Note = Literal["transformed", "recomputed"]
+"""What a capture had to leave out: tensors inside a functional transform, gradients inside a checkpoint."""
 
 Held = tuple[Tensor, int | None, int, Entry | str, int, bool, int | None]
 """A kept tensor that nothing was done with yet: detached, its version (None: it is a copy), module call,
@@ -39,6 +43,8 @@ class Catch:
     numbers: Numbers | None = None
     """What was measured, once it was fetched."""
     gradient: GradientTap | None = None
+    placement = ""
+    """How a distributed tensor lies over its mesh."""
 
     def __init__(
         self,
@@ -112,8 +118,8 @@ class Run:
     """How often each type of op ran, for short labels."""
     event_count: int = 0
     """How many events the selector was asked about."""
-    notes: set[str] = field(default_factory=set)
-    """What the capture had to leave out, for one warning each."""
+    notes: set[Note] = field(default_factory=set)
+    """For one warning each."""
     raw: RawLog | None = None
     """What the graph is made of, where it is logged."""
     source_text: bool = False
@@ -160,7 +166,7 @@ class Run:
             try:
                 caught.payload = held_payload(kept, version, self.aliases)
                 if caught.payload is None and is_functorch_wrapped(kept):
-                    self.notes.add("transform")
+                    self.notes.add("transformed")
                 self.catches.append(caught)
             except Exception as error:
                 self.on_error(error)
@@ -174,18 +180,22 @@ class Run:
     def keep(self, caught: Catch, out: Tensor, verdict: bool | CaptureSpec, args: Any, kwargs: Any) -> Catch:
         """Take hold of what was caught: payload, numbers and gradient, as far as they are wanted."""
         keeping = self.keeping
+        if type(out) is not Tensor:
+            caught.placement = placement_of(out)
         spec = keeping.plain if verdict is True else verdict or None
         if keeping.payloads:
             # Behind a module's output any code may write, unseen where only hooks are armed.
             may_alias = keeping.aliases and caught.kind == "op"
             kept = take(out, self.aliases, args, kwargs, spec, may_alias=may_alias)
             if kept is None and is_functorch_wrapped(out):
-                self.notes.add("transform")
+                self.notes.add("transformed")
             caught.payload = kept if keeping.transform is None or kept is None else self._changed(kept)
         if keeping.summariser is not None:
-            caught.measured = keeping.summariser.measure(out)
-        if keeping.gradients and out.requires_grad and self._wants_gradient(caught, out):
+            caught.measured = keeping.summariser.measure(local_part(out))
+        if keeping.gradients and self._wants_gradient(caught, out):
             caught.gradient = GradientTap(out)
+            if caught.gradient.gradient.reason == RECOMPUTED:
+                self.notes.add("recomputed")
         return caught
 
     def _wants_gradient(self, caught: Catch, out: Tensor) -> bool:

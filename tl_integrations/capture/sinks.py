@@ -58,10 +58,14 @@ class LazySink:
     def needs(self) -> SinkNeeds:
         return self._factory.needs
 
-    def write(self, captured: CapturedStep) -> None:
+    def open(self) -> Sink:
+        """The sink, opened now if it was not."""
         if self._sink is None:
             self._sink = self._factory.open(self._context())
-        self._sink.write(captured)
+        return self._sink
+
+    def write(self, captured: CapturedStep) -> None:
+        self.open().write(captured)
 
     def flush(self) -> None:
         if self._sink is not None:

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from tl_integrations.capture.events import Event
 from tl_integrations.capture.graph import Trace, build
-from tl_integrations.capture.outbox import Outbox
-from tl_integrations.capture.protocols import SinkFactory
+from tl_integrations.capture.protocols import Sink, SinkContext, SinkFactory
 from tl_integrations.capture.recorder import Recorder
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.settings import Save
+from tl_integrations.capture.sinks import opened_when_needed
 from tl_integrations.errors import PredicateError, TraceCaptureError
 from tl_integrations.options import CaptureOptions, LookbackPayloadPolicy
 
@@ -65,15 +65,17 @@ def trace(
     later = _positions(save)
     everything = later is not None or save is None
     live = None if everything else cast("Save | None", save)
-    outbox = Outbox(storage, repr(save)) if later is not None and storage is not None else None
+    sink: Sink | None = None
+    if later is not None and storage is not None:
+        sink = opened_when_needed(storage, lambda: SinkContext(selector=repr(save)))
     recorder = Recorder(
         model,
         save=live,
         default_op=everything,
         include_source_events=everything,
-        storage=None if outbox else storage,
+        storage=None if sink else storage,
         halt=halt,
-        keep="clone" if outbox else keep,
+        keep="clone" if sink else keep,
         capture=capture,
         gradients=gradients,
         activation_transform=activation_transform,
@@ -86,9 +88,9 @@ def trace(
     if later is None:
         return whole
     kept = whole.keeping(later)
-    if outbox is not None:
-        outbox.write(kept.captured())
-        outbox.close(kept.outcome)
+    if sink is not None:
+        sink.write(kept.captured())
+        sink.close(kept.outcome)
     return kept
 
 
