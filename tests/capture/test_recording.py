@@ -5,7 +5,8 @@ from torch import nn
 import tl_integrations as tl
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.protocols import Outcome
-from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.record_tables import MemoryTable
+from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import AmbiguousRecordError, RecordLookupError
 
 

@@ -115,6 +115,7 @@ def test_a_list_of_texts_keeps_all_of_them() -> None:
     [
         ("encodr", UnknownNameError, "Closest: 'encoder'"),
         ("encoder.9.*", UnknownNameError, "fits 'encoder.9"),
+        (tl.module("encoder.*") | tl.func("relu"), UnknownNameError, "A glob is a text"),
         ("head:0", SelectorError, "numbered from 1"),
         ("relu_9_99", UnknownNameError, "No op of this forward has the label"),
         ("func('relu'", SelectorError, "does not parse"),

@@ -13,7 +13,7 @@ import tl_integrations as tl
 from tests.bundles import step
 from tl_integrations.capture.events import Record
 from tl_integrations.capture.protocols import CapturedStep, RecordTable
-from tl_integrations.capture.recording import MemoryTable, PartOfTable
+from tl_integrations.capture.record_tables import MemoryTable, PartOfTable
 from tl_integrations.storage import TlspecSink
 
 WRITTEN = [

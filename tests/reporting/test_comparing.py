@@ -11,7 +11,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tests.reporting.captures import board
 from tl_integrations.capture.events import Moment, Record
-from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.record_tables import MemoryTable
+from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import PayloadUnavailableError, RecordLookupError
 from tl_integrations.reporting.comparing import compare
 

@@ -12,7 +12,8 @@ from bundles import record, step
 from torch import nn
 
 import tl_integrations as tl
-from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.record_tables import MemoryTable
+from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import (
     BundleCorruptError,
     BundleExistsError,

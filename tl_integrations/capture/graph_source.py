@@ -66,7 +66,7 @@ def graph_handler(run: Run, table: DecisionTable, log: RawLog) -> Handler:
         # By the shorter way two frames of its own and of torch's lie between; see `fast_handle`.
         frame = frame_at(1) if types is not None else frame_at(3)
         code = frame.f_code
-        place = (code, frame.f_lasti) if users_code(id(code)) is code else log.place(frame)
+        place = (code, frame.f_lasti) if users_code(id(code)) is code else log.place(frame, calls.current)
         line = len(lines)
         result = args[0] if entry.returns_target else out
         if type(result) is Tensor:
@@ -132,7 +132,7 @@ class LoggingWrapper(ForwardWrapper):
             frame = sys._getframe(3)
             code = frame.f_code
             users = USERS_CODE.get(id(code)) is code
-            raw.callers[call] = (code, frame.f_lasti) if users else raw.caller_place(frame, parent)
+            raw.callers[call] = (code, frame.f_lasti) if users else raw.place(frame, parent)
         try:
             out = self.forward(*args, **kwargs)
             if type(out) is Tensor:

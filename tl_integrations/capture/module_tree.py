@@ -144,6 +144,11 @@ class ModuleTree:
         """
         node = self.by_address.get(address)
         if node is None:
+            if "*" in address or "?" in address:
+                raise UnknownNameError(
+                    f"No module is named {address!r}. A glob is a text: tl.select({address!r}) selects what "
+                    "it names, and combines with other selectors."
+                )
             raise UnknownNameError(
                 f"No module is named {address!r}. {near_names(address, self.by_address)}"
                 "List all with `[name for name, _ in model.named_modules()]`."

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import Any
 
 from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.capture.events import Event, Moment, Record
@@ -160,29 +159,6 @@ def _fetch_numbers(catches: Sequence[Catch]) -> None:
     if any(m is not None for m in measured):
         for caught, numbers in zip(catches, collect(measured), strict=True):
             caught.numbers, caught.measured = numbers, None
-
-
-class PassTable:
-    """The records of several passes, made when first read."""
-
-    def __init__(self, passes: Sequence[Pass | SentPass]) -> None:
-        self._passes = passes
-
-    @cached_property
-    def _records(self) -> list[Record]:
-        return [record for one in self._passes for record in one.records]
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def row(self, index: int) -> Record:
-        return self._records[index]
-
-    def column(self, name: str) -> Sequence[Any]:
-        return [getattr(record, name) for record in self._records]
-
-    def find(self, name: str, value: Any) -> Sequence[int]:
-        return [row for row, held in enumerate(self.column(name)) if held == value]
 
 
 class PassGraphs(Mapping[tuple[Moment, int], GraphLog]):

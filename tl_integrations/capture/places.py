@@ -23,13 +23,24 @@ STAMPS: dict[str, tuple[int, int] | None] = {}
 _HOMES = (torch.__path__[0], str(Path(__file__).parent))
 
 
-def user_place(frame: FrameType | None) -> Place | None:
-    """The place in the nearest of the user's frames, from this one outwards; None where there is none."""
+def user_place(
+    frame: FrameType | None, known: CodeType | None = None, its_place: Place | None = None
+) -> Place | None:
+    """The place in the nearest of the user's frames, from this one outwards; None where there is none.
+
+    Args:
+        frame: Where the search begins.
+        known: Code, not the user's, for which the answer is known, so that no frame beyond it is looked at:
+            looking at one makes an object of it.
+        its_place: That answer.
+    """
     while frame is not None:
         code = frame.f_code
         number = id(code)
         if number in USERS_CODE or (number not in _INNER_CODE and _is_users(code)):
             return code, frame.f_lasti
+        if code is known:
+            return its_place
         frame = frame.f_back
     return None
 

@@ -96,25 +96,16 @@ class RawLog:
             made = self.source(leaf) if number is None else number
             self.outputs.append((path, made, described(leaf)))
 
-    def caller_place(self, frame: FrameType, parent: int) -> Place | None:
-        """Who called a module: that frame, or who called the frame's module if it is a forward in torch.
+    def place(self, frame: FrameType, call: int) -> Place | None:
+        """Where the user's code called something.
 
         Args:
             frame: The frame that called it.
-            parent: The module call around it.
+            call: The module call around it: where that is one of torch's, the user's code called the module.
         """
-        if parent in self.callers and frame.f_code is self._forwards[self._calls.calls[parent][0]]:
-            return self.callers[parent]
-        return user_place(frame)
-
-    def place(self, frame: FrameType) -> Place | None:
-        """Where the user's code called an op.
-
-        Args:
-            frame: The frame that called it. Walking on from there makes an object of every frame; for an op
-                in a module of torch's the place is known from when the module was called.
-        """
-        return self.caller_place(frame, self._calls.current)
+        if call not in self.callers:
+            return user_place(frame)
+        return user_place(frame, self._forwards[self._calls.calls[call][0]], self.callers[call])
 
     def note_outputs(self, call: int, out: Any) -> None:
         """The tensors that a module call returned."""

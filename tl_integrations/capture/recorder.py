@@ -14,9 +14,10 @@ from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.failure import Failure, failure_of
 from tl_integrations.capture.halting import HaltSignal
 from tl_integrations.capture.outbox import Outbox
-from tl_integrations.capture.passes import Pass, PassGraphs, PassTable
+from tl_integrations.capture.passes import Pass, PassGraphs
 from tl_integrations.capture.planning import captured_modules
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkFactory
+from tl_integrations.capture.record_tables import MemoryTable
 from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.remarks import Remarks
 from tl_integrations.capture.run import Run
@@ -239,7 +240,7 @@ class Recorder:
         """What was recorded so far and not drained; without tensors where they went to a storage."""
         passes = self._outbox.passes
         return Recording(
-            PassTable(passes),
+            MemoryTable(record for one in passes for record in one.records),
             outcome=self._outcome,
             graphs=PassGraphs(passes),
             failure=self._failure,

@@ -1,7 +1,7 @@
 """The result of a capture: records, found by label, address, pass and step."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from tl_integrations.capture.graph import Trace, build
 from tl_integrations.capture.lookup import find_rows, no_record
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import Outcome, RecordTable
+from tl_integrations.capture.record_tables import PartOfTable
 from tl_integrations.capture.records import event_of
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selector_text import as_selector
@@ -22,47 +23,6 @@ from tl_integrations.errors import (
     RecordingFailedError,
     RecordLookupError,
 )
-
-
-class MemoryTable:
-    """Records in a list."""
-
-    def __init__(self, records: Iterable[Record] = ()) -> None:
-        self._records = list(records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def row(self, index: int) -> Record:
-        return self._records[index]
-
-    def column(self, name: str) -> Sequence[Any]:
-        return [getattr(record, name) for record in self._records]
-
-    def find(self, name: str, value: Any) -> Sequence[int]:
-        return [row for row, held in enumerate(self.column(name)) if held == value]
-
-
-class PartOfTable:
-    """Some rows of another table."""
-
-    def __init__(self, table: RecordTable, rows: Sequence[int]) -> None:
-        self._table = table
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row(self, index: int) -> Record:
-        return self._table.row(self._rows[index])
-
-    def column(self, name: str) -> Sequence[Any]:
-        whole = self._table.column(name)
-        return [whole[row] for row in self._rows]
-
-    def find(self, name: str, value: Any) -> Sequence[int]:
-        found = set(self._table.find(name, value))
-        return [row for row, inner in enumerate(self._rows) if inner in found]
 
 
 class Recording:

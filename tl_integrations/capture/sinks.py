@@ -12,7 +12,8 @@ from tl_integrations.capture.protocols import (
     SinkFactory,
     SinkNeeds,
 )
-from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.record_tables import MemoryTable
+from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.samples import SAMPLE_IDS
 from tl_integrations.errors import CaptureError
 from tl_integrations.options import SummaryOptions
@@ -34,7 +35,7 @@ class MemorySink:
     @property
     def recording(self) -> Recording:
         """What was written so far."""
-        return Recording(MemoryTable(self._records), outcome=self._outcome)
+        return Recording(MemoryTable([*self._records]), outcome=self._outcome)
 
     def write(self, captured: CapturedStep) -> None:
         self._records.extend(captured.records)

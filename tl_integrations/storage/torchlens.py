@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tl_integrations.capture.events import Gradient, Record
-from tl_integrations.capture.recording import MemoryTable, Recording
+from tl_integrations.capture.record_tables import MemoryTable
+from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import (
     BundleCorruptError,
     BundleNotFinalizedError,
@@ -107,7 +108,7 @@ def read_torchlens(path: Path) -> Recording:
         if "PARTIAL" in names:
             raise BundleNotFinalizedError(f"{str(path)!r} was given up by TorchLens before it was finished.")
         if _LINES in names:
-            return Recording(MemoryTable(_fastlog_records(folder)))
+            return Recording(MemoryTable([*_fastlog_records(folder)]))
         return Recording(MemoryTable(_trace_records(path, manifest)))
 
 
