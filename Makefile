@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
-EXTRAS := dev,loggers
+EXTRAS := dev,docs,loggers
 
-.PHONY: help install test test-next test-launchers lint format types bench faults demo clean
+.PHONY: help install test test-next test-launchers lint format types bench faults docs demo clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,7 +36,7 @@ test-next: build/constraints-next.txt ## the suite on the newest pre-release of 
 	.venv-next/bin/python -m pytest -n auto tests
 
 test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, submitit and Ray
-	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,loggers,launchers
+	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,docs,loggers,launchers
 	TL_LAUNCHERS=1 .venv-launchers/bin/python -m pytest -rs tests/launch/test_launchers.py
 
 lint: $(READY) ## style, without changing anything
@@ -58,6 +58,10 @@ faults: $(READY) ## the gates of tests/faults/ in full: crashes, power cuts, fuz
 bench: $(READY) ## measure anew: tests/benchmarks/ results.json, RESULTS.md and plots/
 	rm -f tests/benchmarks/results.json
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -n 0 -s
+
+docs: $(READY) ## the documentation as a site in build/site; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Look at it with: $(BIN)/python -m http.server --directory build/site"
 
 demo: $(READY) ## train on real digits with a captured run to look at
 	$(BIN)/python examples/train_digits.py

@@ -177,3 +177,13 @@ def test_an_unknown_module_names_the_nearest() -> None:
 def test_a_known_name_that_did_not_run_is_a_warning() -> None:
     with pytest.warns(UserWarning, match="conv2d"):
         assert len(tl.record(Mlp(), torch.randn(1, 16), save=tl.func("conv2d"))) == 0
+
+
+def test_summaries_are_there_in_memory_too_whenever_they_are_looked_at() -> None:
+    options = tl.options.SummaryOptions(statistics=("mean",))
+    values = torch.tensor([-1.0, 1.0, 3.0, 5.0])
+    assert tl.record(nn.ReLU(), values, save=tl.func("relu"), summaries=options)[0].statistics == {"mean": 2.25}
+    recorder = tl.Recorder(nn.ReLU(), save=tl.func("relu"), summaries=options)
+    with recorder.watch():
+        recorder.model(values)
+    assert recorder.recording[0].statistics == recorder.drain().records[0].statistics == {"mean": 2.25}

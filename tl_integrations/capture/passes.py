@@ -74,6 +74,7 @@ class Pass:
     @cached_property
     def records(self) -> list[Record]:
         """Every record, in capture order, with the numbers that were measured."""
+        _fetch_numbers(self.catches)
         graph = self.graph
         labels, passes = layer_labels(graph) if graph is not None else (None, None)
         return make_records(
@@ -155,10 +156,10 @@ def captured_step(
 
 
 def _fetch_numbers(catches: Sequence[Catch]) -> None:
-    measured = [caught.measured for caught in catches]
-    if any(m is not None for m in measured):
-        for caught, numbers in zip(catches, collect(measured), strict=True):
-            caught.numbers, caught.measured = numbers, None
+    """Numbers to the host, of all that were measured and not fetched yet."""
+    waiting = [caught for caught in catches if caught.measured is not None]
+    for caught, numbers in zip(waiting, collect([caught.measured for caught in waiting]), strict=True):
+        caught.numbers, caught.measured = numbers, None
 
 
 class PassGraphs(Mapping[tuple[Moment, int], GraphLog]):

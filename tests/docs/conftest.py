@@ -1,0 +1,41 @@
+"""What a page leaves in the process goes with it."""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+
+from tl_integrations.language import encoding, registry
+from tl_integrations.language.targets import trusted
+from tl_integrations.launch import groups
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory, from which modules can be imported."""
+    tables = (registry._entries, encoding._custom, encoding._found, sys.modules)
+    before = [dict(table) for table in tables]
+    vouched, repo = set(trusted), ConfigStore.instance().repo
+    ConfigStore.instance().repo = dict(repo)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    trust = import_module("tl_integrations.language.trust")
+    monkeypatch.setattr(trust, "_patterns", list(trust._patterns))
+    yield tmp_path
+    GlobalHydra.instance().clear()
+    for name in sys.modules.keys() - before[-1].keys():
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and (Path(file).is_relative_to(tmp_path) or file.endswith(".md")):
+            del sys.modules[name]
+    for table, old in zip(tables[:-1], before):
+        table.clear()
+        table.update(old)  # type: ignore[call-overload]
+    trusted.clear()
+    trusted.update(vouched)
+    ConfigStore.instance().repo = repo
+    groups.STORED.register()
