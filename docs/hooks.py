@@ -19,7 +19,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "build" / "package" / "tl_integrations"
 MAPPED = {"callbacks": ROOT / "callbacks", "configs": ROOT / "configs"}
 """Folders that packaging puts into the package."""
-OUTSIDE = {"tests/benchmarks/": "measured/benchmarks/", "tests/faults/": "measured/faults/", "examples/": "examples/"}
+OUTSIDE = {
+    "tests/benchmarks/": "measured/benchmarks/",
+    "tests/faults/": "measured/faults/",
+    "examples/": "examples/",
+}
 """Folders of the repository that pages link into, and where the site has them."""
 SHOWN = (".md", ".png", ".svg")
 LINK = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(OUTSIDE)})")

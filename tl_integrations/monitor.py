@@ -5,7 +5,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
@@ -196,8 +196,7 @@ class StepMonitor:
         handed: CapturedStep | None = None
         with self._guard():
             captured = self._recorder.drain(loss_scale=self.loss_scale, accumulate=self._context.accumulate)
-            if made := further():
-                captured = replace(captured, records=[*captured.records, *made])
+            captured = captured.joined(further())
             training = captured.moment.stage == "train"
             reason = self.schedule.reason(self._context) if training else None
             for each in self._flight.released(captured, reason):

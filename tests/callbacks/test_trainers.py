@@ -243,6 +243,16 @@ def test_gradient_norm_and_update_ratio_are_those_of_the_optimizer_step() -> Non
         assert row.statistics["update_ratio"] == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("microbatches", ["first", "all"])
+def test_numbers_of_parameters_have_the_same_tags_on_every_step(microbatches: Any, tmp_path: Path) -> None:
+    callback = TraceCallback(schedule=1, save="net.enter", parameters=True, microbatches=microbatches)
+    logger = CSVLogger(str(tmp_path), name="csv", version="")
+    fit([callback], batches=6, accumulate_grad_batches=2, logger=logger, log_every_n_steps=1)
+    tags = (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].split(",")
+    named = [tag for tag in tags if tag.startswith("param_")]
+    assert len(named) == 4 and not any("run_" in tag for tag in named)
+
+
 def test_parameters_of_an_accumulated_step_wait_for_its_optimizer() -> None:
     sink = MemorySink()
     callback = TraceCallback(schedule=2, save="net.enter", parameters=True, sinks=[sink])

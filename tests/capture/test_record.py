@@ -182,7 +182,9 @@ def test_a_known_name_that_did_not_run_is_a_warning() -> None:
 def test_summaries_are_there_in_memory_too_whenever_they_are_looked_at() -> None:
     options = tl.options.SummaryOptions(statistics=("mean",))
     values = torch.tensor([-1.0, 1.0, 3.0, 5.0])
-    assert tl.record(nn.ReLU(), values, save=tl.func("relu"), summaries=options)[0].statistics == {"mean": 2.25}
+    assert tl.record(nn.ReLU(), values, save=tl.func("relu"), summaries=options)[0].statistics == {
+        "mean": 2.25
+    }
     recorder = tl.Recorder(nn.ReLU(), save=tl.func("relu"), summaries=options)
     with recorder.watch():
         recorder.model(values)

@@ -37,7 +37,9 @@ from tl_integrations.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)(?P<more>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<kind>\w+)(?P<more>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S
+)
 TITLE = re.compile(r'title="([^"]*)"')
 MODULE = "my_project"
 """What a page's own definitions are imported from."""

@@ -12,7 +12,9 @@ import pytest
 import tl_integrations
 from tests.docs.pages import DOCS, ROOT
 
-FETCHED = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)="?((?:https?:)?//[^"\s>]+)', re.I)
+FETCHED = re.compile(
+    r'<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)="?((?:https?:)?//[^"\s>]+)', re.I
+)
 FETCHED_BY_CSS = re.compile(r"(?:@import\s+|url\()[\"']?((?:https?:)?//[^\"')\s]+)", re.I)
 LISTED = re.compile(r"^::: tl_integrations\.(\S+)$(?:\n    options:\n      heading: (\w+)$)?", re.M)
 MODULES = ("language", "schedule", "storage", "reporting", "callbacks", "launch")
@@ -40,7 +42,9 @@ def documented() -> set[str]:
 def public() -> list[str]:
     stub = Path(tl_integrations.__file__).with_suffix(".pyi").read_text()
     root = re.findall(r" as (\w+)$", stub, re.M)
-    rooms = [f"{room}.{name}" for room in MODULES for name in import_module(f"tl_integrations.{room}").__all__]
+    rooms = [
+        f"{room}.{name}" for room in MODULES for name in import_module(f"tl_integrations.{room}").__all__
+    ]
     here = {getattr(tl_integrations, name) for name in root}
     rooms = [name for name in rooms if _object(name) not in here]
     return [name for name in root if name not in ("errors", "language", "options", "schedule")] + rooms

@@ -1,7 +1,7 @@
 """The seams of a capture, owned by the side that calls them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,17 @@ class CapturedStep:
     def nbytes(self) -> int:
         """Bytes of the kept tensors."""
         return sum(record.payload.nbytes for record in self.records if record.payload is not None)
+
+    def joined(self, further: Sequence[Record]) -> "CapturedStep":
+        """The same with records that no forward made, such as those of parameters.
+
+        They belong to the forward of their moment, so that their names are the same on every step.
+        """
+        if not further:
+            return self
+        runs = {record.moment: record.run_index for record in reversed(self.records)}
+        made = [replace(record, run_index=runs.get(record.moment, record.run_index)) for record in further]
+        return replace(self, records=[*self.records, *made])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
