@@ -25,7 +25,7 @@ OUTSIDE = {
     "examples/": "examples/",
 }
 """Folders of the repository that pages link into, and where the site has them."""
-SHOWN = (".md", ".png", ".svg")
+SHOWN = ("RESULTS.md", "*.png", "*.svg")
 LINK = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(OUTSIDE)})")
 COMMANDS = "<!-- every command -->"
 
@@ -45,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the figures and pictures."""
     for folder, place in OUTSIDE.items():
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in SHOWN:
+            if any(map(path.match, SHOWN)):
                 name = f"{place}{path.relative_to(ROOT / folder).as_posix()}"
                 files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
