@@ -536,3 +536,18 @@ def test_a_capture_on_a_gpu_waits_for_nothing_and_equals_hooks() -> None:
     record = recorder.drain().records[0]
     assert torch.equal(record.out, net(x)) and record.device == "cuda:0"
     assert record.statistics is not None and abs(record.statistics["mean"] - float(net(x).mean())) < 1e-5
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_what_the_model_itself_is_given_is_named_as_its_own(graph: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    selected = tl.module("", io="input") | tl.module("") | tl.module("0", io="input") | tl.module("1")
+    recording = tl.record(model, x := torch.ones(4, 3), save=selected, graph=graph)
+    found = [(r.address, r.io, r.pass_index, r.modules, r.layer) for r in recording]
+    assert found == [
+        ("", "input", 1, (), "root.input[0]"),
+        ("0", "input", 1, ("0:1",), "0.input[0]"),
+        ("1", "output", 1, ("1:1",), "1"),
+        ("", "output", 1, (), "root"),
+    ]
+    assert torch.equal(recording[0].out, x) and recording[0].func_name == "Sequential"

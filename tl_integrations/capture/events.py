@@ -216,8 +216,9 @@ class Record:
         when = "" if self.step is None else f" at step {self.step}"
         shape = ", ".join(map(str, self.shape))
         kept = "" if self.payload is not None else ", not kept"
+        leaf = "" if self.name.endswith(self.path) else self.path
         return (
-            f"<Record {self.name or '(root)'}{self.path}{when}: "
+            f"<Record {self.name or '(root)'}{leaf}{when}: "
             f"{str(self.dtype).removeprefix('torch.')}[{shape}] of {self.func_name or self.kind}{kept}>"
         )
 

@@ -100,10 +100,14 @@ def _input_hook(tap: Tap, run: Run) -> Callable[..., None]:
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
         if calls.owner == get_ident() and not run.skipping:
+            given = args if not kwargs else (*args, kwargs)
+            if tap.node.index == 0:
+                offer_module(run, tap, 0, given)
+                return
             # The wrapper notes the call right after its hooks ran; until then this one stands for it.
             calls.calls.append((tap.node.index, calls.current))
             try:
-                offer_module(run, tap, len(calls.calls) - 1, args if not kwargs else (*args, kwargs))
+                offer_module(run, tap, len(calls.calls) - 1, given)
             finally:
                 calls.calls.pop()
                 calls.forget(len(calls.calls))

@@ -78,7 +78,7 @@ def make_plan(selector: Selector, tree: ModuleTree, *, graph: bool, every_op: bo
     stacked = (
         _stacked(tree, scope)
         if functions
-        else tuple({n.index: n for n, io in asked if io == "input"}.values())
+        else tuple({n.index: n for n, io in asked if io == "input" and n.index}.values())
     )
     noted = {node.index for node in stacked} | {0}
     taps = [

@@ -117,11 +117,12 @@ def _module_name(caught: Catch, path: CallPath) -> str:
         return caught.path
     repeat = f":{path.pass_index}" if path.pass_index > 1 else ""
     given = ".input" if caught.io == "input" else ""
-    return f"{path.node.address}{repeat}{given}{caught.path}"
+    address = path.node.address or ("root" if caught.kind == "module" else "")
+    return f"{address}{repeat}{given}{caught.path}"
 
 
 def _op_name(name: str, caught: Catch, position: int) -> str:
     if caught.kind == "module":
-        return name or "root"
+        return name
     op = caught.short_label or f"{caught.func_name}_{position + 1}"
     return f"{name}.{op}" if name else op
