@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tl_integrations.capture.binding import binding_for
+from tl_integrations.capture.distributed import local_part
 from tl_integrations.capture.events import Record
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_source import Tap
@@ -67,7 +68,7 @@ def is_finite(tensor: Tensor) -> bool:
     """Whether all values of a tensor are finite; waits for its device."""
     if not _has_values(tensor):
         return True
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local = local_part(tensor)
     # A finite sum needs finite values; one that overflowed only leads to the careful test.
     dtype = torch.float32 if local.dtype.itemsize < 4 else None
     total = local.detach().sum(dtype=dtype).item()
@@ -162,7 +163,7 @@ class FiniteWatch:
     def _test(self, node: Node | None, leaf: Tensor) -> None:
         if not _has_values(leaf):
             return
-        local = leaf.to_local() if hasattr(leaf, "to_local") else leaf
+        local = local_part(leaf)
         if local.device.type == "cpu":
             if not is_finite(local):
                 self._found = (self._step, node)
