@@ -47,6 +47,7 @@ from tl_integrations.monitor import CaptureSummary, StepMonitor
 from tl_integrations.options import Budget, ReportOptions
 from tl_integrations.schedule.algebra import Schedule
 from tl_integrations.schedule.parsing import as_schedule
+from tl_integrations.schedule.schedules import never
 from tl_integrations.storage import load
 
 
@@ -284,7 +285,8 @@ class TraceCallback(EvaluationHooks):
         self._launch = launch = launch_config(self._config, pl_module)
         monitor = StepMonitor(
             pl_module,
-            schedule=self.schedule,
+            # A schedule counts training steps; evaluation asks `eval_batches` alone.
+            schedule=self.schedule if "train" in self._policy.stages else never(),
             save=self.save,
             sinks=self._destinations.of(trainer),
             context=self._context(trainer, launch),

@@ -355,6 +355,16 @@ def test_sanity_checking_is_never_captured() -> None:
     assert [(c.stage, c.step) for c in callback.captures] == [("train", 0), ("train", 4), ("validate", 7)]
 
 
+def test_training_steps_are_captured_only_where_train_is_among_the_stages() -> None:
+    class WithVal(LitNet):
+        def val_dataloader(self) -> Any:
+            return random_loader(2)
+
+    callback = TraceCallback(schedule=1, save="net.act", stages=["validate"])
+    fit([callback], WithVal())
+    assert [(capture.stage, capture.step) for capture in callback.captures] == [("validate", 7)]
+
+
 def test_evaluation_batches_carry_stage_loader_and_batch(tmp_path: Path) -> None:
     path = str(tmp_path / "run.tlspec")
     callback = TraceCallback(

@@ -71,6 +71,7 @@ def test_checkpoints_are_compared_by_parameter() -> None:
     expected = (two.weight - one.weight).norm() / one.weight.norm()
     assert found["weight"].change == pytest.approx(expected.item(), rel=1e-6)
     assert compare(one.state_dict(), one.state_dict()).identical
+    assert "steps" not in str(found)
 
 
 def test_layers_that_are_in_one_only_are_listed() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.reporting.captures import captured, record
+from tl_integrations.capture.events import Record
 from tl_integrations.reporting.health import examine
 from tl_integrations.reporting.series import History
 from tl_integrations.reporting.terminal import Report, sparkline
@@ -35,6 +36,16 @@ def test_a_healthy_report_says_so() -> None:
     history = History()
     history.add(captured(0, {"a": torch.randn(5)}))
     assert "Nothing looks wrong." in str(Report(examine(history)))
+
+
+def test_a_report_of_nothing_measured_does_not_call_it_healthy() -> None:
+    history = History()
+    assert "nothing was examined" in str(Report(examine(history)))
+    history.add(captured(0, [Record(layer="a", address="a")]))
+    text = str(Report(examine(history)))
+    assert "nothing was examined" in text and "Nothing looks wrong" not in text
+    row = next(line for line in text.splitlines() if line.strip().startswith("a "))
+    assert "not measured" in row and "ok" not in row
 
 
 def test_a_report_is_plain_data_for_scripts() -> None:

@@ -122,13 +122,15 @@ class Comparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(header_style="bold")
-        for heading in ("layer", "steps", "shape"):
+        stepped = any(each.step is not None or each.other_step is not None for each in self.differences)
+        for heading in ("layer", "steps", "shape") if stepped else ("layer", "shape"):
             table.add_column(heading, overflow="fold")
         for heading in MEASURES:
             table.add_column(heading, justify="right", no_wrap=True)
         for each in self.differences:
             numbers = (_number(getattr(each, measure)) for measure in MEASURES)
-            table.add_row(shown(each.layer), _pair(each.step, each.other_step), _shapes(each), *numbers)
+            steps = [_pair(each.step, each.other_step)] if stepped else []
+            table.add_row(shown(each.layer), *steps, _shapes(each), *numbers)
         yield table
         for words, names in (("first", self.only_first), ("second", self.only_second)):
             if names:

@@ -30,6 +30,10 @@ SHOWN = {
     "nonfinite_fraction": "bad",
 }
 """Statistics that have a column, where they were captured, and how it is headed."""
+UNMEASURED = (
+    "No statistics were captured, so nothing was examined. Give the monitor a sink that asks for them, "
+    "such as TensorBoardSink, or print `report_of(recording)`, which measures the tensors that were kept."
+)
 
 
 class Report:
@@ -68,10 +72,17 @@ class Report:
     def _parts(self) -> Iterator[RenderableType]:
         for stage in self.health.history.stages:
             yield self._table(stage)
-        if self.health.healthy:
+        if self.health.healthy and self._measured:
             yield Text("Nothing looks wrong.", style="green")
+        elif self.health.healthy:
+            yield Text(UNMEASURED, style="yellow")
         for finding in self.health.findings:
             yield Text(f"! {finding.words}", style="yellow")
+
+    @property
+    def _measured(self) -> bool:
+        history = self.health.history
+        return any(history.series(stage).statistics() for stage in history.stages)
 
     def _table(self, stage: str) -> Table:
         series = self.health.history.series(stage)
@@ -96,7 +107,7 @@ class Report:
                 shown(layer),
                 sparkline(series.row(layer, "std").tolist(), self._width),
                 *(_number(name, latest.get(name, math.nan)) for name in columns),
-                Text(wrong or "ok", style="yellow" if wrong else "green"),
+                Text(wrong or "ok", style="yellow" if wrong else "green") if latest else Text("not measured"),
             )
         return table
 
