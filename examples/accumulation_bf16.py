@@ -5,7 +5,7 @@ four. `microbatches="all"` captures each of the four forwards and, with `gradien
 
     python examples/accumulation_bf16.py
 
-Prints, for one step, the dtype that each layer really computed in and the norm of its gradient in each
+Prints for one step the dtype that each layer really computed in and the norm of its gradient in each
 microbatch.
 """
 
