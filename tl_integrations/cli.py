@@ -28,6 +28,8 @@ T = TypeVar("T")
 MANY = 10
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+BUNDLE = click.Path(path_type=Path)
+"""The storage says what stands at a path that holds no bundle."""
 PATH = click.Path(exists=True, path_type=Path)
 
 
@@ -105,7 +107,7 @@ def compare(
 
 
 @main.command(short_help="Write a bundle as TensorBoard events.")
-@click.argument("bundle", type=FOLDER)
+@click.argument("bundle", type=BUNDLE)
 @click.option("--out", type=FOLDER, help="Folder of the events; BUNDLE.tensorboard when not given.")
 @click.option("--histograms", default=64, show_default=True, help="Bins per histogram; 0 writes none.")
 def tensorboard(bundle: Path, out: Path | None, histograms: int) -> None:
@@ -240,7 +242,7 @@ def byte_progress(doing: str) -> Iterator[Any]:
 
 
 @main.command("show", short_help="What a bundle holds, and if it is healthy.")
-@click.argument("bundle", type=FOLDER)
+@click.argument("bundle", type=BUNDLE)
 @click.option("--live", is_flag=True, help="Read a bundle that is still being written.")
 @click.option("--json", "as_json", is_flag=True, help="Print plain data for scripts.")
 def show_bundle(bundle: Path, live: bool, as_json: bool) -> None:
@@ -256,7 +258,7 @@ def show_bundle(bundle: Path, live: bool, as_json: bool) -> None:
 
 
 @main.command("recover", short_help="Read a damaged bundle, count what is lost.")
-@click.argument("bundle", type=FOLDER)
+@click.argument("bundle", type=BUNDLE)
 @click.option("--to", "target", type=FOLDER, help="Also write what was recovered to a new bundle there.")
 def recover_bundle(bundle: Path, target: Path | None) -> None:
     """Read every committed record of BUNDLE, whatever happened to it, and say what is lost.
@@ -277,7 +279,7 @@ def recover_bundle(bundle: Path, target: Path | None) -> None:
 
 
 @main.command("verify", short_help="Check all checksums of a bundle.")
-@click.argument("bundle", type=FOLDER)
+@click.argument("bundle", type=BUNDLE)
 def verify_bundle(bundle: Path) -> None:
     """Check every byte of BUNDLE against every checksum. Exits with 1 when something does not fit."""
     with plain_errors(), byte_progress("Verifying") as progress:
@@ -291,7 +293,7 @@ def verify_bundle(bundle: Path) -> None:
 
 
 @main.command("convert", short_help="Write a bundle in another format.")
-@click.argument("bundle", type=FOLDER)
+@click.argument("bundle", type=BUNDLE)
 @click.argument("target", type=FOLDER)
 @click.option("--to", "format", type=click.Choice(["torchlens", "tlspec"]), required=True)
 @click.option("--step", type=int, help="Only the records of this step.")

@@ -20,7 +20,7 @@ from tl_integrations.storage.tlspec import line, read_line
 def change_line(path: Path, at: int, **changes: Any) -> None:
     """Change a line of an index and seal it again, as an attacker would."""
     lines = (path / "index.jsonl").read_bytes().splitlines(keepends=True)
-    lines[at] = line(read_line(lines[at].rstrip(b"\n"), "it") | changes)
+    lines[at] = line(read_line(lines[at].rstrip(b"\n"), "it") | changes).encode()
     (path / "index.jsonl").write_bytes(b"".join(lines))
 
 
@@ -70,7 +70,7 @@ def test_a_line_that_lacks_a_key_costs_its_record_alone(tmp_path: Path, key: str
     lines = (path / "index.jsonl").read_bytes().splitlines(keepends=True)
     content = read_line(lines[5].rstrip(b"\n"), "it")
     del content[key]
-    lines[5] = line(content)
+    lines[5] = line(content).encode()
     (path / "index.jsonl").write_bytes(b"".join(lines))
     found = recover(path)
     assert found.recovery.lost == 1 and len(found) == 8

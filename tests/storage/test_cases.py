@@ -150,7 +150,7 @@ def test_a_line_that_lies_about_its_shape_costs_that_record_alone(tmp_path: Path
             recorder(torch.full((4,), float(value)))
     lines = (path / "index.jsonl").read_bytes().splitlines(keepends=True)
     at = [number for number, text in enumerate(lines) if b'"kind":"record"' in text][1]
-    lines[at] = line(read_line(lines[at].rstrip(), "it") | {"shape": shape})
+    lines[at] = line(read_line(lines[at].rstrip(), "it") | {"shape": shape}).encode()
     (path / "index.jsonl").write_bytes(b"".join(lines))
     found = tl.recover(path)
     assert [float(r.out[0]) for r in found] == [0.0, 2.0] and found.recovery.lost == 1

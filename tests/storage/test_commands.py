@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import torch
@@ -37,6 +39,26 @@ def test_show_reads_a_growing_bundle_when_asked(tmp_path: Path) -> None:
         refused = run("show", tmp_path / "run.tlspec")
         assert refused.exit_code == 2 and "not finished" in refused.output
         assert run("show", "--live", tmp_path / "run.tlspec").exit_code == 0
+
+
+def test_a_path_without_a_bundle_is_told_what_it_is_and_what_to_pass(tmp_path: Path) -> None:
+    first, second = (bundle(tmp_path / "runs" / name / "run.tlspec") for name in ("a", "b"))
+    ranked = tmp_path / "runs" / "c.tlspec"
+    bundle(ranked, context=SinkContext(rank=1, world_size=2))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    for path, told in {
+        tmp_path / "runs": rf"with 'a', 'b', 'c.tlspec'. Give one of.*{first}', '{second}', '{ranked}'\.",
+        first / "index.jsonl": f"belongs to the bundle '{first}'",
+        tmp_path / "notes.txt": "is a file, and a bundle is a folder",
+        tmp_path / "empty": "is an empty folder",
+        tmp_path / "nowhere": f"no bundle at '{tmp_path / 'nowhere'}', seen from",
+    }.items():
+        shown = run("show", path)
+        assert shown.exit_code == 2 and re.search(told, " ".join(shown.output.split())), shown.output
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "empty").rmdir()
+    assert "no bundle below it either" in run("recover", tmp_path).output
 
 
 def test_terminal_codes_in_names_are_shown_and_not_obeyed(tmp_path: Path) -> None:

@@ -129,12 +129,12 @@ json_values = st.recursive(
     )
 )
 def test_a_line_is_read_as_it_was_written(content: dict[str, object]) -> None:
-    assert read_line(line(content).rstrip(b"\n"), "it") == content
+    assert read_line(line(content).encode().rstrip(b"\n"), "it") == content
 
 
 @given(st.integers(0, 200), st.integers(0, 7))
 def test_a_flipped_bit_in_a_line_is_always_noticed(at: int, bit: int) -> None:
-    content = bytearray(line({"kind": "record", "label": "relu_1_2", "shape": [3, 4]}).rstrip(b"\n"))
+    content = bytearray(line({"kind": "record", "label": "relu_1_2", "shape": [3, 4]}).encode().rstrip(b"\n"))
     content[at % len(content)] ^= 1 << bit
     with pytest.raises(BundleCorruptError):
         read_line(bytes(content), "it")

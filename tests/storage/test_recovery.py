@@ -64,7 +64,7 @@ def test_recovering_changes_nothing_on_disk(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_dropped_and_said(tmp_path: Path) -> None:
     path = unfinished(tmp_path / "run.tlspec")
     with open(path / "index.jsonl", "ab") as index:
-        index.write(line({"kind": "record", "record": 9})[:-20])
+        index.write(line({"kind": "record", "record": 9})[:-20].encode())
     found = recover(path).recovery
     assert found.torn and found.records == 9 and found.lost == 0
 

@@ -271,6 +271,16 @@ def test_a_step_that_goes_back_in_a_later_opening_is_a_rewind(tmp_path: Path) ->
     assert recording.steps == [0, 1, 2, 3, 4, 5] and len(recording) == 18
 
 
+def test_training_that_begins_after_an_evaluation_is_no_step_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.tlspec"
+    with to_disk(path).open() as sink:
+        sink.write(step(0, values(0), stage="validate", batch=0))
+    bundle(path, steps=[0, 1], resume=True)
+    recording = load(path)
+    assert [(r.step, r.stage) for r in recording][::3] == [(0, "validate"), (0, "train"), (1, "train")]
+    assert {r.moment.generation for r in recording} == {0}
+
+
 def test_an_unsupported_tensor_refuses_the_step_and_names_the_record(tmp_path: Path) -> None:
     sparse = torch.eye(2).to_sparse()
     with to_disk(tmp_path / "run.tlspec").open() as sink:

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torch import Tensor
 from xxhash import xxh3_128
 
 from tl_integrations.capture.events import Moment
@@ -22,6 +21,7 @@ from tl_integrations.storage.growing import Growing, Mark
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.record_lines import step_number
 from tl_integrations.storage.shard_file import ShardFile
+from tl_integrations.storage.tensors import Pair
 from tl_integrations.storage.tlspec import (
     INDEX,
     MANIFEST,
@@ -124,7 +124,7 @@ class Appender:
             self.close()
             raise
 
-    def commit(self, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]) -> None:
+    def commit(self, captured: CapturedStep, tensors: Sequence[Pair]) -> None:
         """Write one captured step.
 
         Args:
@@ -185,19 +185,15 @@ class Appender:
                 self.broken = error
                 raise
 
-    def _add_step(
-        self, number: int, captured: CapturedStep, tensors: Sequence[tuple[Tensor | None, Tensor | None]]
-    ) -> None:
-        position, nbytes = self.position, 0
+    def _add_step(self, number: int, captured: CapturedStep, tensors: Sequence[Pair]) -> None:
+        position, records, nbytes = self.position, captured.records, 0
         self._notice_rewind(captured.moment)
-        for record, (tensor, gradient) in zip(captured.records, tensors, strict=True):
-            self._roll_if_full(len(record.shape))
-            nbytes += self._growing.add_record(number, record, tensor, position.generation)
-            if gradient is not None and record.gradient is not None:
-                nbytes += self._growing.add_gradient(number, record.gradient, gradient)
-                position.counts.gradients += 1
-        # The step's tensors may be changed or reused as soon as this commit returns.
-        self._growing.shard.flush()
+        while records:
+            self._roll_if_full(len(records[0].shape))
+            added = self._growing.add_records(number, records, tensors, position.generation)
+            records, tensors = records[added.records :], tensors[added.records :]
+            position.counts.gradients += added.gradients
+            nbytes += added.nbytes
         graph = captured.graph
         if graph is not None and graph.graph_id not in position.graphs:
             self._growing.add_graph(graph)
@@ -265,9 +261,8 @@ class Appender:
 
     def _write_lines(self) -> None:
         """Append the lines; with durability "power" only after all that they speak of is durable."""
-        growing, content = self._growing, b"".join(self._growing.lines)
+        growing, content = self._growing, "".join(self._growing.lines).encode()
         power = self.options.durability == "power"
-        growing.shard.flush()
         if power:
             growing.shard.sync()
             if growing.shard.opened and self._named_shard != growing.shard.number:

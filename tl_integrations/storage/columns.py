@@ -1,7 +1,7 @@
 """The lines of an index as columns: filled row by row, written as a table, read without rows. Pure."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,7 +46,7 @@ class Columns:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        # Row after row: one call per record where a column each would take eight.
+        # Row after row: one call per step where a column each would take eight.
         self._rows = array("q")
         self._gradients: dict[str, array[Any]] = {n: array(kind) for n, kind in _GRADIENTS.items()}
         self._commits = {name: array(kind) for name, kind in _COMMITS.items()}
@@ -80,15 +80,33 @@ class Columns:
             digest: 16 bytes; zeros without a tensor.
             names: JSON list of its statistics' names.
         """
-        codes = (
+        self.extend(integers + self.codes(moment, site, names), digest, [statistics], [histogram])
+
+    def codes(self, moment: str, site: str, names: str | None) -> tuple[int, int, int]:
+        """What a row holds in place of these texts."""
+        return (
             self._moments.code(moment),
             self._sites.code(site),
             -1 if names is None else self._names.code(names),
         )
-        self._rows.extend(integers + codes)
-        self._sums += digest
-        self._statistics.append(statistics)
-        self._histograms.append(histogram)
+
+    def extend(
+        self,
+        rows: Sequence[int],
+        digests: bytes,
+        statistics: Sequence[tuple[float, ...]],
+        histograms: Sequence[str],
+    ) -> None:
+        """Several records.
+
+        Args:
+            rows: Of each the five integers that `add` takes and its three codes.
+            digests: Of all, back to back.
+        """
+        self._rows.extend(rows)
+        self._sums += digests
+        self._statistics += statistics
+        self._histograms += histograms
 
     def add_gradient(
         self,

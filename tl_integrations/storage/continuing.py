@@ -12,6 +12,7 @@ from tl_integrations.storage.columns import Segment, encode_columns
 from tl_integrations.storage.filesystem import Folder, io_errors
 from tl_integrations.storage.index_lines import Scan, scan
 from tl_integrations.storage.reader import finished_segments, read_open_manifest
+from tl_integrations.storage.record_lines import read_moment
 from tl_integrations.storage.shard_sums import finish_left_shard
 from tl_integrations.storage.shards import decode_table
 from tl_integrations.storage.tlspec import (
@@ -19,6 +20,7 @@ from tl_integrations.storage.tlspec import (
     INDEX_LIMIT,
     MANIFEST,
     MANIFEST_LIMIT,
+    NO_STEP,
     OPEN_MANIFEST,
     Plain,
     index_name,
@@ -128,13 +130,21 @@ def _take_counts(position: Position, segments: list[Segment], manifest: Plain) -
         counts.nbytes += int(columns["grad_nbytes"].sum())
         counts.gradients += len(columns["grad_record"])
         counts.commits += len(columns["commits"])
-        position.last_step = max(position.last_step, _largest(columns["commit_steps"], position.last_step))
+        trained = _steps_of_training(segment)[rows]
+        position.last_step = max(position.last_step, _largest(trained, position.last_step))
         for _, line in segment.lines:
             if line.get("kind") == "rewind":
                 position.generation = max(position.generation, int(line["generation"]))
             elif isinstance(line.get("graph"), str):
                 position.graphs |= {line["graph"]}
     position.counts = counts
+
+
+def _steps_of_training(segment: Segment) -> np.ndarray:
+    """Of each record its training step; of one of another stage `NO_STEP`, for only training goes back."""
+    stages = [read_moment(moment, segment.where)["stage"] for moment in segment.moments]
+    codes = [code for code, stage in enumerate(stages) if stage == "train"]
+    return np.where(np.isin(segment.columns["moment"], codes), segment.columns["step"], NO_STEP)
 
 
 def _largest(column: np.ndarray, otherwise: int = -1) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -11,24 +12,42 @@ from tl_integrations.storage.record_lines import (
     moment_fragment,
     site_fragment,
     site_key,
+    step_number,
     tensor_fragment,
 )
 from tl_integrations.storage.shards import entry_kind
-from tl_integrations.storage.strict_json import dump, quoted
-from tl_integrations.storage.tensors import CARRIERS, carrier_shape
+from tl_integrations.storage.strict_json import dump, number_text, quoted
+from tl_integrations.storage.tensors import CARRIERS, Elements, bytes_of, carrier_shape, elements_kind
 
+_NO_ELEMENTS = elements_kind(0)
 _MOST_KEPT = 1 << 15
 """Shapes that never repeat must not fill the memory: beyond this, what is known is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """What the lines of a moment's records say of it."""
+
+    step: int
+    """As a column holds it."""
+    moment: str
+    """The inside of a JSON object, without the step."""
+    line: str
+    """Likewise, with the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a line and a shard's header say of a tensor on every step."""
+    """What is the same for a tensor on every step."""
 
     line: str
     """The inside of a JSON object."""
-    entry: str
+    entry: str = ""
     """What `entry_kind` says; empty without a tensor."""
+    nbytes: int = -1
+    """Of the stored tensor; -1 without one."""
+    elements: type[Elements] = _NO_ELEMENTS
+    """An array of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +58,14 @@ class Names:
     """A JSON list."""
     keys: tuple[str, ...]
     """Each name with its colon, as a JSON object holds it."""
+    pattern: str
+    """The inside of a JSON object, to be filled with finite numbers by `%`."""
+
+    def fragment(self, values: tuple[float, ...]) -> str:
+        """The inside of a JSON object that gives the names these values."""
+        if isfinite(sum(values)):
+            return self.pattern % values
+        return ",".join([key + dump(number_text(value)) for key, value in zip(self.keys, values)])
 
 
 class Fragments:
@@ -47,14 +74,17 @@ class Fragments:
     def __init__(self) -> None:
         self._sites: dict[object, Site] = {}
         self._names: dict[tuple[str, ...], Names] = {}
-        self._moment, self._generation, self._moment_text = Moment(), -1, ""
+        self._moment, self._generation = Moment(), -1
+        self._when = When(step=0, moment="", line="")
 
-    def moment(self, moment: Moment, generation: int) -> str:
-        """As `moment_fragment`; the records of a step share one."""
+    def when(self, moment: Moment, generation: int) -> When:
+        """The records of a step share one."""
         if moment is not self._moment or generation != self._generation:
-            self._moment_text = moment_fragment(moment, generation)
+            step, text = step_number(moment.step), moment_fragment(moment, generation)
+            shown = "null" if moment.step is None else step
+            self._when = When(step=step, moment=text, line=f'"step":{shown},{text}')
             self._moment, self._generation = moment, generation
-        return self._moment_text
+        return self._when
 
     def site(self, record: Record, kept: Tensor | None) -> Site:
         """Of a record whose stored tensor is `kept`."""
@@ -65,19 +95,19 @@ class Fragments:
         return found
 
     def gradient(self, kept: Tensor) -> Site:
-        key = (kept.dtype, kept.shape)
+        key = (kept.dtype, tuple(kept.shape))
         found = self._sites.get(key)
         if found is None:
-            shape = tuple(kept.shape)
-            site = Site(line=tensor_fragment(kept.dtype, shape), entry=_entry(kept.dtype, shape))
-            found = self._remember(key, site)
+            found = self._remember(key, _stored(tensor_fragment(*key), *key))
         return found
 
     def names(self, statistics: Mapping[str, float]) -> Names:
         key = tuple(statistics)
         found = self._names.get(key)
         if found is None:
-            found = Names(table=dump(list(key)), keys=tuple(f"{quoted(name)}:" for name in key))
+            keys = tuple(f"{quoted(name)}:" for name in key)
+            pattern = ",".join(f"{key.replace('%', '%%')}%r" for key in keys)
+            found = Names(table=dump(list(key)), keys=keys, pattern=pattern)
             self._names[key] = found
         return found
 
@@ -90,11 +120,13 @@ class Fragments:
 
 def _site(record: Record, kept: Tensor | None) -> Site:
     if kept is None:
-        return Site(line=site_fragment(record, None), entry="")
+        return Site(line=site_fragment(record, None))
     stored = (kept.dtype, tuple(kept.shape))
     same = stored == (record.dtype, tuple(record.shape))
-    return Site(line=site_fragment(record, None if same else stored), entry=_entry(*stored))
+    return _stored(site_fragment(record, None if same else stored), *stored)
 
 
-def _entry(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
-    return entry_kind(CARRIERS[dtype].code, carrier_shape(dtype, shape))
+def _stored(line: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Site:
+    entry = entry_kind(CARRIERS[dtype].code, carrier_shape(dtype, shape))
+    nbytes = bytes_of(dtype, shape)
+    return Site(line=line, entry=entry, nbytes=nbytes, elements=elements_kind(nbytes))

@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from tl_integrations.errors import BundleBusyError, BundleCorruptError
@@ -31,7 +32,9 @@ class Lock:
         self._folder = folder
         self._fd = self._take()
         try:
-            folder.disk.truncate(self._fd, 0)
+            # Only where it must be: ext4 waits for the disk when a file that was cut to nothing is closed.
+            if os.fstat(self._fd).st_size:
+                folder.disk.truncate(self._fd, 0)
             folder.disk.pwrite(self._fd, _identity(), 0)
         except BaseException:
             self.release()
@@ -103,6 +106,7 @@ def _identity() -> bytes:
     return (dump({"pid": os.getpid(), "host": socket.gethostname(), "boot": _boot_id()}) + "\n").encode()
 
 
+@cache
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -10,7 +10,6 @@ from typing import Literal
 from tl_integrations.capture.protocols import SinkContext
 from tl_integrations.errors import (
     BundleBusyError,
-    BundleCorruptError,
     BundleError,
     BundleExistsError,
     BundleIOError,
@@ -279,13 +278,4 @@ def not_finalized(path: Path, reason: str = "It has no manifest") -> BundleNotFi
     return BundleNotFinalizedError(
         f"{str(path)!r} was not finished. {reason}: its writer is still running, or ended abruptly. "
         f"`tl.recover(path)` reads what was committed; `tl.load(path, live=True)` what is there so far.{kept}"
-    )
-
-
-def no_bundle(path: Path) -> BundleError:
-    standing = look(path)
-    if standing.kind == "nothing":
-        return BundleIOError(f"There is no bundle at {str(path)!r}. Check the path.")
-    return BundleCorruptError(
-        f"{str(path)!r} is not a .tlspec bundle (it is: {standing.kind}). Check the path."
     )

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleError, BundleIOError
 from tl_integrations.storage.appender import Counts
@@ -16,13 +14,12 @@ from tl_integrations.storage.begin import Begun
 from tl_integrations.storage.opening import backup_of, remove_bundle
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.provenance import Identity
+from tl_integrations.storage.tensors import Pair
 
 EXIT_SECONDS = 10.0
 """How long the interpreter's exit, or the end of a forgotten sink, waits for the disk."""
 MOST_WAITING = 1024
 """Steps that may wait whatever their bytes: records without tensors weigh something too."""
-
-Pair = tuple[Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

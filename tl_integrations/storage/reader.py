@@ -14,10 +14,11 @@ from tl_integrations.capture.recording import Recording
 from tl_integrations.errors import BundleCorruptError
 from tl_integrations.storage.columns import Segment
 from tl_integrations.storage.filesystem import DISK, Disk, Folder, io_errors
+from tl_integrations.storage.finding import no_bundle
 from tl_integrations.storage.graphs import StoredGraphs
 from tl_integrations.storage.index_files import IndexFiles
 from tl_integrations.storage.index_lines import scan
-from tl_integrations.storage.opening import look, no_bundle, not_finalized
+from tl_integrations.storage.opening import look, not_finalized
 from tl_integrations.storage.plain_yaml import read_config
 from tl_integrations.storage.shards import read_header
 from tl_integrations.storage.table import BundleTable, Part, kept_rows

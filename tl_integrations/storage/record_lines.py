@@ -5,9 +5,8 @@ dtype, ...). Both repeat from step to step, so they are encoded once and kept by
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
-from math import isfinite
 from operator import attrgetter
 from typing import Any
 
@@ -128,11 +127,6 @@ def tensor_fragment(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     """The inside of a JSON object."""
     name = DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
     return f'"shape":[{",".join([str(int(size)) for size in shape])}],"dtype":{quoted(name)}'
-
-
-def statistics_fragment(keys: Sequence[str], values: Sequence[float]) -> str:
-    """The inside of a JSON object; the keys are JSON texts with their colon already."""
-    return ",".join([key + (repr(v) if isfinite(v) else f'"{v}"') for key, v in zip(keys, values)])
 
 
 def histogram_fragment(histogram: Histogram) -> str:

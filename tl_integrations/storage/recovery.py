@@ -14,9 +14,10 @@ from tl_integrations.errors import BundleCorruptError, BundleError, BundleVersio
 from tl_integrations.storage.checking import Progress, damaged_tensors, total_bytes
 from tl_integrations.storage.columns import Segment
 from tl_integrations.storage.filesystem import DISK, Disk, Folder
+from tl_integrations.storage.finding import no_bundle
 from tl_integrations.storage.graphs import StoredGraphs
 from tl_integrations.storage.index_lines import Scan, scan
-from tl_integrations.storage.opening import look, no_bundle
+from tl_integrations.storage.opening import look
 from tl_integrations.storage.reader import Opened, config_of, missing_ranks, outcome_of
 from tl_integrations.storage.table import BundleTable, Part, kept_rows
 from tl_integrations.storage.tlspec import (

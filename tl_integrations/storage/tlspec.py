@@ -123,15 +123,14 @@ def sum_of(content: bytes | bytearray | memoryview) -> str:
     return sum_text(xxh3_128_digest(content))
 
 
-def sealed(fields: str) -> bytes:
-    """A line from the inside of its JSON object (`"kind":"op",...`): braces, check and newline are added."""
-    body = b"{" + fields.encode()
-    return b'%b,"check":"%b"}\n' % (body, xxh3_64_hexdigest(body).encode())
+def sealed(text: str) -> str:
+    """A line from its JSON object without the closing brace (`{"kind":"op",...`): check and end are added."""
+    return f'{text},"check":"{xxh3_64_hexdigest(text.encode())}"}}\n'
 
 
-def line(content: Mapping[str, Any]) -> bytes:
-    """A whole line of the index."""
-    return sealed(dump(dict(content))[1:-1])
+def line(content: Mapping[str, Any]) -> str:
+    """A whole line of the index; ASCII."""
+    return sealed(dump(dict(content))[:-1])
 
 
 def read_line(content: bytes, where: str) -> Plain:

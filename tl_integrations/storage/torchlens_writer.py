@@ -19,7 +19,7 @@ from tl_integrations.storage.filesystem import DISK, Folder, as_io_error
 from tl_integrations.storage.opening import look
 from tl_integrations.storage.shards import header, header_entry
 from tl_integrations.storage.strict_json import dump
-from tl_integrations.storage.tensors import check_storable, plain, to_bytes, to_host
+from tl_integrations.storage.tensors import address_of, elements_kind, plain, refusal, to_host, unstorable
 from tl_integrations.storage.torchlens import CODES
 
 WRITTEN_VERSION = 9
@@ -75,13 +75,17 @@ def _write_all(staged: Path, records: Sequence[Record]) -> None:
 
 def _write_blob(blobs: Folder, record: Record, number: int) -> dict[str, Any]:
     tensor = record.out
-    check_storable(tensor, record.name)
+    reason = unstorable(tensor)
+    if reason:
+        raise refusal(record.name, reason)
     if tensor.dtype not in _CODE_OF:
         raise UnsupportedTensorError(
             f"The tensor of {record.name!r} has dtype {tensor.dtype}, which TorchLens cannot keep on disk. "
             "Leave it out with `recording.select(...)`, or save as 'tlspec'."
         )
-    data = to_bytes(plain(to_host([tensor])[0]))
+    (host,) = to_host([tensor])
+    kept = plain(host)
+    data = elements_kind(kept.nbytes).from_address(address_of(kept))
     entry = header_entry("data", _CODE_OF[tensor.dtype], list(tensor.shape), 0, len(data))
     content = header([entry], None) + bytes(data)
     name = f"{number:010d}"

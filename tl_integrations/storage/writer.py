@@ -3,11 +3,12 @@
 import os
 import weakref
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal
 
 from torch import Tensor
 
-from tl_integrations.capture.events import Record
+from tl_integrations.capture.events import Payload, Record
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkContext, SinkNeeds
 from tl_integrations.errors import BundleError, BundleLimitError
 from tl_integrations.options import SummaryOptions
@@ -15,9 +16,9 @@ from tl_integrations.storage.begin import begin
 from tl_integrations.storage.filesystem import DISK, Disk
 from tl_integrations.storage.opening import bundle_path
 from tl_integrations.storage.options import WriteOptions
-from tl_integrations.storage.pending import Pair, Pending, Waiting, abandon, close, not_written
+from tl_integrations.storage.pending import Pending, Waiting, abandon, close, not_written
 from tl_integrations.storage.provenance import IDENTITY, Identity
-from tl_integrations.storage.tensors import check_storable, to_host
+from tl_integrations.storage.tensors import Pair, refusal, to_host, unstorable
 
 CLOSE_SECONDS = 600.0
 """How long `close` waits for the disk before it gives up and says what was not written."""
@@ -81,12 +82,9 @@ class TlspecSink:
         queue = self._usable()
         with queue.changed:
             queue.raise_error()
-        tensors = (
-            self._tensors(captured.records)
-            if self._options.tensors
-            else [(None, None)] * len(captured.records)
-        )
-        nbytes = sum(t.nbytes for pair in tensors for t in pair if t is not None)
+        records = captured.records
+        tensors = _tensors(records) if self._options.tensors else [(None, None)] * len(records)
+        nbytes = sum([tensor.nbytes for tensor in chain.from_iterable(tensors) if tensor is not None])
         self._check_limit(nbytes, captured)
         if queue.put(Waiting(captured=captured, tensors=tensors, nbytes=nbytes)):
             self._accepted_bytes += nbytes
@@ -138,23 +136,6 @@ class TlspecSink:
         if not self._queue.drain(seconds):
             raise not_written(self._queue, seconds)
 
-    def _tensors(self, records: Sequence[Record]) -> list[Pair]:
-        """The records' tensors and gradients on the host; several GPU tensors cross together."""
-        found: list[Tensor] = []
-        places: list[tuple[int, int]] = []
-        for position, record in enumerate(records):
-            payloads = (record.payload, None if record.gradient is None else record.gradient.payload)
-            for which, payload in enumerate(payloads):
-                if payload is not None:
-                    tensor = payload.read()
-                    check_storable(tensor, record.name if which == 0 else f"gradient of {record.name}")
-                    found.append(tensor)
-                    places.append((position, which))
-        pairs: list[list[Tensor | None]] = [[None, None] for _ in records]
-        for (position, which), tensor in zip(places, to_host(found)):
-            pairs[position][which] = tensor
-        return [(tensor, gradient) for tensor, gradient in pairs]
-
     def _check_limit(self, nbytes: int, captured: CapturedStep) -> None:
         limit = self._options.max_bytes
         if limit is not None and self._accepted_bytes + nbytes > limit:
@@ -168,6 +149,28 @@ class TlspecSink:
         with self._queue.changed:
             self._queue.dropped.dropped_steps += 1
             self._queue.dropped.dropped_records += len(captured.records)
+
+
+def _tensors(records: Sequence[Record]) -> list[Pair]:
+    """The records' tensors and gradients on the host; several GPU tensors cross together."""
+    found: list[Tensor | None] = []
+    for record in records:
+        found.append(_read(record.payload, record, ""))
+    for record in records:
+        gradient = record.gradient
+        found.append(None if gradient is None else _read(gradient.payload, record, "gradient of "))
+    host = to_host(found)
+    return list(zip(host[: len(records)], host[len(records) :], strict=True))
+
+
+def _read(payload: Payload | None, record: Record, which: str) -> Tensor | None:
+    if payload is None:
+        return None
+    tensor = payload.read()
+    reason = unstorable(tensor)
+    if reason:
+        raise refusal(f"{which}{record.name}", reason)
+    return tensor
 
 
 def outcome_after(error: BaseException | None) -> Outcome:
