@@ -77,7 +77,10 @@ _CHECKS: dict[str, Check] = {
 _ALWAYS = {"label", "func_name", "address", "pass_index"}
 _DEFAULTS = {f.name: f.default for f in fields(Record)}
 _MOMENT_DEFAULTS = {f.name: f.default for f in fields(Moment)}
-_SITE_KEYS = {name: f'"{_KEYS.get(name, name)}":' for name in _CHECKS}
+_NO_DEFAULT = object()
+_SITE_KEYS = [
+    (f'"{_KEYS.get(name, name)}":', _NO_DEFAULT if name in _ALWAYS else _DEFAULTS[name]) for name in _CHECKS
+]
 SITE = tuple(_CHECKS)
 """Record fields that a site holds, besides shape and dtype."""
 MOMENT = tuple(_MOMENT)
@@ -95,6 +98,7 @@ def moment_fragment(moment: Moment, generation: int) -> str:
     return dump(found)[1:-1]
 
 
+_site_values = attrgetter(*SITE)
 site_key = attrgetter(*SITE, "shape", "dtype")
 """Equal for records with the same site."""
 
@@ -106,11 +110,8 @@ def site_fragment(record: Record, stored: tuple[torch.dtype, tuple[int, ...]] | 
         stored: Dtype and shape of the stored tensor where they are not the record's own.
     """
     # Put together by hand: an encoder for each would take most of the time of a record that is met first.
-    parts = []
-    for name, key in _SITE_KEYS.items():
-        value = getattr(record, name)
-        if name in _ALWAYS or value != _DEFAULTS[name]:
-            parts.append(key + _text(value))
+    values = zip(_SITE_KEYS, _site_values(record))
+    parts = [key + _text(value) for (key, default), value in values if value != default]
     parts.append(tensor_fragment(record.dtype, record.shape))
     if stored is not None:
         parts.append(f'"stored":{{{tensor_fragment(*stored)}}}')
@@ -120,12 +121,14 @@ def site_fragment(record: Record, stored: tuple[torch.dtype, tuple[int, ...]] | 
 def _text(value: object) -> str:
     if type(value) is str:
         return quoted(value)
+    if type(value) is tuple:
+        return f"[{','.join(map(quoted, value))}]"
     return str(value) if type(value) is int else dump(value)
 
 
 def tensor_fragment(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     """The inside of a JSON object."""
-    name = DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+    name = DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
     return f'"shape":[{",".join([str(int(size)) for size in shape])}],"dtype":{quoted(name)}'
 
 
