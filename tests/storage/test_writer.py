@@ -54,6 +54,7 @@ def test_every_field_of_a_record_survives(tmp_path: Path) -> None:
         device="cuda:1",
         requires_grad=True,
         forced_eager=True,
+        placement="Shard(dim=0) on a mesh of 2",
         statistics={"mean": 0.1, "std": float("nan"), "absmax": float("-inf")},
         histogram=histogram,
     )

@@ -73,6 +73,7 @@ _CHECKS: dict[str, Check] = {
     "device": _is_text,
     "requires_grad": _is_flag,
     "forced_eager": _is_flag,
+    "placement": _is_text,
 }
 _ALWAYS = {"label", "func_name", "address", "pass_index"}
 _DEFAULTS = {f.name: f.default for f in fields(Record)}

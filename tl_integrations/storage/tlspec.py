@@ -22,8 +22,9 @@ text before the comma that precedes it.
              to), `step` (null outside a loop), `stage`, `microbatch`, `rank`, `call`, `dataloader_idx`,
              `batch`, `generation`, `run` (which forward), then what it is: `kind_of` ("op", "module", ...),
              `label`, `raw_label`, `short_label`, `func`, `layer`, `address`, `modules`, `pass`, `path`,
-             `io`, `line`, `shape`, `dtype`, `device`, `requires_grad`, `forced_eager`; `stored` = {"dtype",
-             "shape"} where a reduction made them differ; then where: `shard`, `offset`, `nbytes`, `sum`
+             `io`, `line`, `shape`, `dtype`, `device`, `requires_grad`, `forced_eager`, `placement`; `stored`
+             = {"dtype", "shape"} of the tensor itself where a reduction, or a distributed tensor of which
+             this is one part, made them differ; then where: `shard`, `offset`, `nbytes`, `sum`
              (all absent when only numbers were kept), and `statistics` {name: number} and `histogram`
              {"edges", "counts", "minimum", "maximum", "total", "squares"}
     grad     its gradient: `record`, `commit`, `dtype`, `shape`, `shard`, `offset`, `nbytes`, `sum`,
