@@ -186,11 +186,10 @@ class Growing:
 
     def _numbers(self, record: Record) -> tuple[str | None, tuple[float, ...], str, str]:
         """Names and values of a record's statistics, its histogram, and what its line says of them."""
-        if record.statistics is None:
-            if record.histogram is None:
-                return None, (), "", ""
-            names, values, told = None, (), ""
-        else:
+        names: str | None = None
+        values: tuple[float, ...] = ()
+        told = ""
+        if record.statistics is not None:
             known = self._fragments.names(record.statistics)
             names, values = known.table, tuple(map(float, record.statistics.values()))
             told = f',"statistics":{{{known.fragment(values)}}}'

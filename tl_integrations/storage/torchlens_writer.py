@@ -19,7 +19,7 @@ from tl_integrations.storage.filesystem import DISK, Folder, as_io_error
 from tl_integrations.storage.opening import look
 from tl_integrations.storage.shards import header, header_entry
 from tl_integrations.storage.strict_json import dump
-from tl_integrations.storage.tensors import address_of, elements_kind, plain, refusal, to_host, unstorable
+from tl_integrations.storage.tensors import address_of, elements_kind, plain, refusal, unstorable
 from tl_integrations.storage.torchlens import CODES
 
 WRITTEN_VERSION = 9
@@ -83,8 +83,7 @@ def _write_blob(blobs: Folder, record: Record, number: int) -> dict[str, Any]:
             f"The tensor of {record.name!r} has dtype {tensor.dtype}, which TorchLens cannot keep on disk. "
             "Leave it out with `recording.select(...)`, or save as 'tlspec'."
         )
-    (host,) = to_host([tensor])
-    kept = plain(host)
+    kept = plain(tensor.cpu())
     data = elements_kind(kept.nbytes).from_address(address_of(kept))
     entry = header_entry("data", _CODE_OF[tensor.dtype], list(tensor.shape), 0, len(data))
     content = header([entry], None) + bytes(data)
