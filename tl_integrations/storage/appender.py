@@ -7,7 +7,7 @@ something fails in between, files and columns go back to where they were, and th
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from xxhash import xxh3_128
@@ -19,13 +19,13 @@ from tl_integrations.storage.filesystem import Folder, UnsyncedError, io_errors,
 from tl_integrations.storage.fragments import Fragments
 from tl_integrations.storage.growing import Growing, Mark
 from tl_integrations.storage.options import WriteOptions
+from tl_integrations.storage.position import Position, State
 from tl_integrations.storage.record_lines import step_number
 from tl_integrations.storage.shard_file import ShardFile
 from tl_integrations.storage.tensors import Pair
 from tl_integrations.storage.tlspec import (
     INDEX,
     MANIFEST,
-    NO_STEP,
     OPEN_MANIFEST,
     Plain,
     index_name,
@@ -35,54 +35,6 @@ from tl_integrations.storage.tlspec import (
 )
 
 _HASHED_AT_ONCE = 1 << 20
-
-
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """What a bundle holds and what it lacks."""
-
-    records: int = 0
-    gradients: int = 0
-    commits: int = 0
-    nbytes: int = 0
-    dropped_steps: int = 0
-    """Left out because the queue was full or the limit was reached."""
-    dropped_records: int = 0
-    lost_steps: int = 0
-    """Could not be written."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Position:
-    """Where the next line goes: what has to be known to go on with a bundle."""
-
-    record: int = 0
-    """Number of the first record of the shard."""
-    commit: int = 0
-    shard: int = 1
-    generation: int = 0
-    last_step: int = NO_STEP
-    """The largest training step committed so far."""
-    index_nbytes: int = 0
-    shards: list[Plain] = field(default_factory=list)
-    indexes: list[Plain] = field(default_factory=list)
-    graphs: frozenset[str] = frozenset()
-    """Ids of the graphs whose lines are there."""
-    counts: Counts = field(default_factory=Counts)
-
-    def state(self) -> "State":
-        """What a failed commit has to put back."""
-        counts = self.counts
-        numbers = (counts.records, counts.gradients, counts.commits, counts.nbytes)
-        return self.last_step, self.generation, self.graphs, numbers
-
-    def restore(self, state: "State") -> None:
-        self.last_step, self.generation, self.graphs, numbers = state
-        counts = self.counts
-        counts.records, counts.gradients, counts.commits, counts.nbytes = numbers
-
-
-State = tuple[int, int, frozenset[str], tuple[int, int, int, int]]
 
 
 class Appender:

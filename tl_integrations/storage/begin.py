@@ -7,13 +7,14 @@ from typing import Any
 
 from tl_integrations.capture.protocols import SinkContext
 from tl_integrations.errors import BundleBusyError
-from tl_integrations.storage.appender import Appender, Position
+from tl_integrations.storage.appender import Appender
 from tl_integrations.storage.continuing import reopen
 from tl_integrations.storage.filesystem import Disk, Folder, io_errors, sync_folder
 from tl_integrations.storage.lock import Lock
 from tl_integrations.storage.opening import decide, make_folders, remove_bundle, set_aside
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.plain_yaml import write_config
+from tl_integrations.storage.position import Position
 from tl_integrations.storage.provenance import Identity
 from tl_integrations.storage.tensors import DTYPE_NAMES
 from tl_integrations.storage.tlspec import (

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tl_integrations.errors import BundleCorruptError
-from tl_integrations.storage.appender import Counts, Position
 from tl_integrations.storage.columns import Segment, encode_columns
 from tl_integrations.storage.filesystem import Folder, io_errors
 from tl_integrations.storage.index_lines import Scan, scan
+from tl_integrations.storage.position import Counts, Position
 from tl_integrations.storage.reader import finished_segments, read_open_manifest
 from tl_integrations.storage.record_lines import read_moment
 from tl_integrations.storage.shard_sums import finish_left_shard

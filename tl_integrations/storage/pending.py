@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleError, BundleIOError
-from tl_integrations.storage.appender import Counts
 from tl_integrations.storage.begin import Begun
 from tl_integrations.storage.opening import backup_of, remove_bundle
 from tl_integrations.storage.options import WriteOptions
+from tl_integrations.storage.position import Counts
 from tl_integrations.storage.provenance import Identity
 from tl_integrations.storage.tensors import Pair
 
