@@ -5,12 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
+from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.decision_table import DecisionTable, Entry
 from tl_integrations.capture.effects import flat_tensors, touches_now
 from tl_integrations.capture.events import Event
 from tl_integrations.capture.halting import HaltSignal, check_halt
 from tl_integrations.capture.leaves import tensor_leaves
-from tl_integrations.capture.run import Catch, Run, backward_task
+from tl_integrations.capture.run import Run, backward_task
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.watching_mode import Handler
 from tl_integrations.capture.window import Window

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from tl_integrations.capture.arena import Copy, copied
+from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.forward_wrappers import CALLERS, ForwardWrapper
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import Node
-from tl_integrations.capture.run import Catch, Run, backward_task
+from tl_integrations.capture.run import Run, backward_task
 from tl_integrations.capture.selector import Io, Selector
 from tl_integrations.capture.watching_mode import WatchingMode
 from tl_integrations.options import CaptureSpec

@@ -6,6 +6,7 @@ from functools import cached_property
 from time import perf_counter
 
 from tl_integrations.capture.arena import Copy, copied
+from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.events import Event, Moment, Record
 from tl_integrations.capture.graph_building import build_graph
 from tl_integrations.capture.grouping import layer_labels
@@ -13,7 +14,7 @@ from tl_integrations.capture.labels import raw_labels
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import CapturedStep
 from tl_integrations.capture.records import make_records
-from tl_integrations.capture.run import Catch, Run
+from tl_integrations.capture.run import Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selectors import Label
 from tl_integrations.capture.statistics import collect

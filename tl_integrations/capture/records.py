@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tl_integrations.capture.calls import CallPath
+from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.events import Event, Record
 from tl_integrations.capture.labels import type_of
-from tl_integrations.capture.run import Catch, Run
+from tl_integrations.capture.run import Run
 
 
 def make_records(

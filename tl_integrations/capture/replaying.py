@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from tl_integrations.capture.events import Moment
+from tl_integrations.capture.keeping import Keeping
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import module_tree
 from tl_integrations.capture.nonfinite import Origin, is_finite, place
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.passes import captured_step
 from tl_integrations.capture.protocols import CapturedStep
-from tl_integrations.capture.run import Keeping
 from tl_integrations.capture.selector import Always
 from tl_integrations.capture.statistics import Summariser
 from tl_integrations.capture.watching import Watcher

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from tl_integrations.capture.calls import CallLog
-from tl_integrations.capture.decision_table import Entry
+from tl_integrations.capture.catch import Catch, Held
 from tl_integrations.capture.distributed import local_part, placement_of
 from tl_integrations.capture.events import Event, Kind, Moment
 from tl_integrations.capture.gradients import RECOMPUTED, GradientTap
+from tl_integrations.capture.keeping import Keeping
 from tl_integrations.capture.payloads import Aliases, KeptTensor, held_payload, is_functorch_wrapped, take
 from tl_integrations.capture.raw_log import RawLog
-from tl_integrations.capture.selector import Selector
-from tl_integrations.capture.statistics import Measured, Numbers, Summariser
 from tl_integrations.capture.window import Window
 from tl_integrations.options import CaptureSpec
 
@@ -25,80 +24,6 @@ backward_task = torch._C._current_graph_task_id
 
 Note = Literal["transformed", "recomputed"]
 """What a capture had to leave out: tensors inside a functional transform, gradients inside a checkpoint."""
-
-Held = tuple[Tensor, int | None, int, Entry | str, int, bool, int | None]
-"""A kept tensor that nothing was done with yet: detached, its version (None: it is a copy), module call,
-function (or class of the module that returned it), k-th of its type, whether it required gradients, line of
-the graph."""
-
-
-class Catch:
-    """One kept tensor before it becomes a record.
-
-    A plain class, positional and without conversions: one is made for each kept tensor while the model waits.
-    """
-
-    payload: KeptTensor | None = None
-    measured: Measured | None = None
-    numbers: Numbers | None = None
-    """What was measured, once it was fetched."""
-    gradient: GradientTap | None = None
-    placement = ""
-    """How a distributed tensor lies over its mesh."""
-
-    def __init__(
-        self,
-        out: Tensor,
-        call: int,
-        kind: Kind,
-        func_name: str,
-        type_name: str = "",
-        count: int = 0,
-        path: str = "",
-        index: int = 0,
-        io: Literal["input", "output"] = "output",
-        line: int | None = None,
-        event: Event | None = None,
-    ) -> None:
-        self.call = call
-        """Module call it happened in."""
-        self.kind = kind
-        self.func_name = func_name
-        self.type_name = type_name
-        self.count = count
-        """k-th of its type in the run; 0 where that is not known."""
-        self.path = path
-        self.index = index
-        self.io = io
-        self.line = line
-        self.event = event
-        """What the selector saw, where it must be asked again with the final label."""
-        self.shape = out.shape
-        self.dtype = out.dtype
-        self.device = out.device
-        self.requires_grad = out.requires_grad
-
-    @property
-    def short_label(self) -> str | None:
-        """Such as `relu_1`."""
-        return f"{self.type_name}_{self.count}" if self.count else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
-    """How a recorder keeps what its selector takes."""
-
-    payloads: bool = True
-    aliases: bool = True
-    gradients: bool = False
-    gradients_of: Selector | None = None
-    """Which kept tensors have their gradient kept; None: all."""
-    summariser: Summariser | None = None
-    default: bool | CaptureSpec = False
-    """What holds where a predicate has no opinion."""
-    plain: CaptureSpec | None = None
-    """How a tensor is kept that a plain True takes; None: as it is."""
-    transform: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

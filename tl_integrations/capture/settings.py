@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tl_integrations.capture.events import Event
+from tl_integrations.capture.keeping import Keeping
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.protocols import Outcome
-from tl_integrations.capture.run import Keeping
 from tl_integrations.capture.selector import Always, Selector
 from tl_integrations.capture.selector_text import as_selector
 from tl_integrations.capture.statistics import Summariser

@@ -4,9 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.events import Kind
 from tl_integrations.capture.leaves import tensor_leaves
-from tl_integrations.capture.run import Catch, Run
+from tl_integrations.capture.run import Run
 from tl_integrations.capture.selector import Selector
 
 

@@ -14,13 +14,14 @@ from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.function_source import sparse_handler
 from tl_integrations.capture.graph_building import named_tensors
 from tl_integrations.capture.graph_source import RootWrapper, arguments_by_name, graph_handler
+from tl_integrations.capture.keeping import Keeping
 from tl_integrations.capture.leaves import tensor_leaves
 from tl_integrations.capture.module_tree import ModuleTree, module_tree, unwrapped
 from tl_integrations.capture.passes import Pass
 from tl_integrations.capture.payloads import Aliases
 from tl_integrations.capture.planning import leaves_fused_path
 from tl_integrations.capture.raw_log import RawLog
-from tl_integrations.capture.run import Keeping, Run
+from tl_integrations.capture.run import Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.sources import SourceOffers
 from tl_integrations.capture.window import Window
