@@ -1,4 +1,4 @@
-"""One thread, quiet frameworks, reproducible hypothesis runs."""
+"""One thread, quiet frameworks, the same random numbers in every run."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,11 @@ hypothesis.settings.load_profile("suite")
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def the_same_random_numbers() -> None:
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

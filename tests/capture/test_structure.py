@@ -51,6 +51,7 @@ def test_a_copy_made_in_a_watched_forward_is_clean_and_trains_alone(options: dic
         assert torch.equal(clone(x), model.part(x))
         with torch.no_grad():
             clone[0].weight.zero_()
+            clone[0].bias.fill_(1)
         assert not torch.equal(clone(x), model.part(x))
         assert clone(x).shape == copy.deepcopy(clone)(x).shape
         assert len(tl.record(clone, x, save=tl.func("relu"), **options)) == 1
