@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 import tl_integrations.storage
 from tl_integrations.errors import BundleCorruptError
-from tl_integrations.storage import load
+from tl_integrations.storage import growing, load
 from tl_integrations.storage.strict_json import dump, number_text, parse, read_number
 from tl_integrations.storage.tlspec import line, read_line
 from tl_integrations.storage.verification import verify
@@ -34,8 +34,24 @@ def test_the_same_records_make_the_same_bytes_as_ever(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / name)
-    written = {file: (tmp_path / name / file).read_bytes() for file in sorted(os.listdir(tmp_path / name))}
-    golden = {file: (GOLDEN / name / file).read_bytes() for file in sorted(os.listdir(GOLDEN / name))}
+    assert_equals_golden(tmp_path / name)
+
+
+@pytest.mark.parametrize("at_once", [1, 40])
+def test_bytes_do_not_depend_on_how_many_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(growing, "_AT_ONCE", at_once)
+    for name, make in make_bundles.BUNDLES.items():
+        make(tmp_path / name)
+        assert_equals_golden(tmp_path / name)
+
+
+def assert_equals_golden(path: Path) -> None:
+    written = {file: (path / file).read_bytes() for file in sorted(os.listdir(path))}
+    golden = {
+        file: (GOLDEN / path.name / file).read_bytes() for file in sorted(os.listdir(GOLDEN / path.name))
+    }
     assert list(written) == list(golden)
     for file in golden:
         assert written[file] == golden[file], file
