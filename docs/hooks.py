@@ -6,6 +6,7 @@ Pages link to those files where they lie in the repository, so that the links ho
 
 import re
 import shutil
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def section(command: click.Command, name: str) -> str:
     """How a command is called, what it does, and its options as a table."""
     context = click.Context(command, info_name=name)
     usage = " ".join(command.collect_usage_pieces(context))
-    text = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
-    rows = [row for option in command.params if (row := option.get_help_record(context)) is not None]
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(command.help or ""))
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    rows = [row for option in options if (row := option.get_help_record(context)) is not None]
     table = ["", "| option | |", "|---|---|", *(f"| `{option}` | {words} |" for option, words in rows)]
     return "\n".join([f"```text\n{name} {usage}\n```", "", text, *(table if rows else [])])
