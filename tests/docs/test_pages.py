@@ -16,10 +16,11 @@ def test_a_page_can_be_followed(page: Path, desk: Path) -> None:
     Reader(page, desk).follow()
 
 
-def test_the_readme_can_be_followed(desk: Path) -> None:
-    page = ROOT / "README.md"
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_the_python_of_a_page_of_the_repository_runs(name: str, desk: Path) -> None:
+    page = ROOT / name
     reader = Reader(page, desk)
     for block in blocks(page):
-        # Its consoles show commands of the clone and of a reader's own app.
+        # Consoles there show commands of the clone and of a reader's own app.
         if block.kind == "python":
             reader.take(block)
