@@ -14,7 +14,7 @@ FAILED = pytest.StashKey[BaseException]()
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
-    outcome: Result[pytest.TestReport] = yield  # type: ignore[assignment, misc]
+    outcome: Result[pytest.TestReport] = yield  # type: ignore[assignment]
     if call.when == "call" and call.excinfo is not None and outcome.get_result().failed:
         item.stash[FAILED] = call.excinfo.value
 

@@ -100,7 +100,7 @@ def test_six_tensors_of_64_mb_cost_less_than_hooks_that_clone(
         model, x = made("wide")
         assert len(tl.record(model, x[:, :64].contiguous(), save=tl.func("relu"), graph=False)) == 6
         return
-    report.timings(TABLE, "wide", interleave(cases_for("wide"), rounds=7))
+    report.timings(TABLE, "wide", interleave(cases_for("wide"), rounds=7, warmup=1))
 
 
 def microseconds_per_op(report: Report, ops: int, rounds: int, *, graph: bool, target: float = 8.0) -> float:
