@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
 EXTRAS := dev,docs,loggers
 
-.PHONY: help install test test-next test-launchers lint format types bench faults docs demo clean
+.PHONY: help install test test-next test-oldest test-launchers lint format types bench faults docs demo clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,10 @@ build/constraints-%.txt: tests/constraints/%.txt constraints.txt
 test-next: build/constraints-next.txt ## the suite on the newest pre-release of Hydra
 	$(MAKE) install VENV=.venv-next CONSTRAINTS=$<
 	.venv-next/bin/python -m pytest -n auto tests
+
+test-oldest: build/constraints-oldest.txt ## the suite on the oldest releases that pyproject.toml admits
+	$(MAKE) install VENV=.venv-oldest CONSTRAINTS=$< EXTRAS=dev
+	.venv-oldest/bin/python -m pytest -n auto -rs tests
 
 test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, submitit and Ray
 	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,docs,loggers,launchers
