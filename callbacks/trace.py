@@ -136,8 +136,8 @@ class TraceCallback(EvaluationHooks):
         max_bytes: int | None = None,
         on_error: Literal["raise", "warn"] = "warn",
     ) -> None:
-        self.schedule = as_schedule(schedule)
-        self.save = selection_of(save)
+        self.schedule: Schedule = as_schedule(schedule)
+        self.save: Selector | str | list[str] | None = selection_of(save)
         self._destinations = Destinations(
             storage=storage,
             statistics=statistics_of(statistics),

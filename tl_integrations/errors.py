@@ -105,7 +105,8 @@ class PayloadOverwrittenError(CaptureError, RuntimeError):
 class RecordingFailedError(CaptureError, RuntimeError):
     """A result was asked of a recording whose forward failed.
 
-    Attributes:
+    Args:
+        message: What was asked, and why there is no such result.
         code: Stable identifier of what was asked, such as `"output_forward_failed"`.
     """
 

@@ -47,12 +47,15 @@ class CaptureSummary:
     """One captured step, as `captures` lists it."""
 
     step: int | None
+    """Its number; None outside of a numbered loop."""
     stage: str
+    """`"train"`, `"validate"`, `"test"` or `"predict"`."""
     seconds: float
-    """Time the capture took beyond the forward, writing included."""
+    """Seconds the capture took beyond the forward, writing included."""
     nbytes: int
     """Bytes of the tensors that were kept."""
     records: int
+    """How many records it has."""
     reason: str | None = None
     """The event that a reactive schedule captured it for, in words."""
 
@@ -117,7 +120,9 @@ class StepMonitor:
             raise OptionError(f"on_error is {on_error!r}. Use 'raise' or 'warn'.")
         self.schedule: Schedule = as_schedule(schedule)
         self.captures: list[CaptureSummary] = []
-        self.context = context or SinkContext(schedule=repr(self.schedule), selector=str(save or "**"))
+        self.context: SinkContext = context or SinkContext(
+            schedule=repr(self.schedule), selector=str(save or "**")
+        )
         self._sinks = [opened_when_needed(sink, lambda: self.context) for sink in sinks]
         needs = union_of_needs([sink.needs for sink in self._sinks])
         self._recorder = Recorder(
@@ -131,16 +136,16 @@ class StepMonitor:
         )
         self._flight = FlightRecorder(history)
         self._numbers = History(limit=1000)
-        self.guard = NonfiniteGuard(model, save, watch=watch_nonfinite, replay=replay)
+        self.guard: NonfiniteGuard = NonfiniteGuard(model, save, watch=watch_nonfinite, replay=replay)
         self._budget = budget
         self._on_error = on_error
         self._context = StepContext(step=-1)
         self._count = 0
         self._finished = -1
         """The newest step that was captured to its end."""
-        self.loss_scale = 1.0
+        self.loss_scale: float = 1.0
         """What the loss is multiplied with before backward (AMP); noted with each gradient."""
-        self.next_step = self._bound_after(-1)
+        self.next_step: int = self._bound_after(-1)
 
     @property
     def recorder(self) -> Recorder:
@@ -158,7 +163,11 @@ class StepMonitor:
         return self.guard.first
 
     def is_due(self, context: StepContext) -> bool:
-        """Whether the schedule captures this step; moves `next_step` on when it does not."""
+        """Whether the schedule captures this step; moves `next_step` on when it does not.
+
+        Args:
+            context: Where training is as the step begins.
+        """
         if context.step < self.next_step or context.step <= self._finished:
             return False
         self._context = context
@@ -168,7 +177,11 @@ class StepMonitor:
         return False
 
     def watch(self, moment: Moment) -> AbstractContextManager[Any]:
-        """Arm for one forward of a due step; every exit disarms."""
+        """Arm for one forward of a due step; every exit disarms.
+
+        Args:
+            moment: What the records say of when they were made.
+        """
         return self._recorder.watch(moment)
 
     def finish(self, loss: float | None = None, further: Further = list) -> None:
@@ -232,7 +245,11 @@ class StepMonitor:
         )
 
     def observe_loss(self, loss: float) -> None:
-        """Tell a reactive schedule, in a plain loop, what the step that just ended came to."""
+        """Tell a reactive schedule, in a plain loop, what the step that just ended came to.
+
+        Args:
+            loss: A number on the host, not divided by microbatches.
+        """
         self.observe(self._context, loss=float(loss))
 
     def abort(self) -> None:
@@ -269,7 +286,13 @@ class StepMonitor:
             sink.flush()
 
     def close(self, outcome: Outcome = Outcome()) -> None:
-        """Finish every sink in order; a second call does nothing."""
+        """Finish every sink in order; a second call does nothing.
+
+        Args:
+            outcome: How the run ended, for the sinks.
+        Raises: what the first sink raised that could not finish, when all were asked; with `on_error="warn"` a
+            warning says it.
+        """
         sinks, self._sinks = self._sinks, []
         self.next_step = NEVER
         self._recorder.close()
@@ -288,7 +311,11 @@ class StepMonitor:
         return {"count": self._count, "schedule": self.schedule.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Go on where `state_dict` was taken.
+
+        Args:
+            state: What `state_dict` gave.
+        """
         self._count = int(state["count"])
         self._finished = self._count - 1
         self.schedule.load_state_dict(state["schedule"])

@@ -69,6 +69,12 @@ class Budget:
                 raise OptionError(f"{name} is {limit!r}. Give a whole number of at least 1, or None.")
 
     def is_spent(self, captures: int, nbytes: int) -> bool:
+        """Whether either limit is reached.
+
+        Args:
+            captures: Captured steps so far.
+            nbytes: Bytes of the tensors that they kept.
+        """
         enough = self.max_captures is not None and captures >= self.max_captures
         return enough or (self.max_bytes is not None and nbytes >= self.max_bytes)
 

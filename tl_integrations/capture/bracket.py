@@ -54,8 +54,8 @@ class Bracket:
         self._previous = module.__dict__.get(name, _ABSENT)
         self._original = getattr(module, name)
         # Lightning reads the signature through one level of __wrapped__ to decide which arguments to pass.
-        self.__wrapped__ = getattr(self._original, "__wrapped__", self._original)
-        self.calls = 0
+        self.__wrapped__: Any = getattr(self._original, "__wrapped__", self._original)
+        self.calls: int = 0
         module.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -26,13 +26,13 @@ class CallLog:
     __slots__ = ("_nodes", "_passes", "_paths", "_seen", "calls", "current", "owner", "paused", "tree")
 
     def __init__(self, tree: ModuleTree) -> None:
-        self.tree = tree
+        self.tree: ModuleTree = tree
         self.calls: list[tuple[int, int]] = [(0, -1)]
         """(module, call around it) of each call."""
-        self.current = 0
-        self.owner = get_ident()
+        self.current: int = 0
+        self.owner: int = get_ident()
         """The thread whose calls count; 0 when the run is over."""
-        self.paused = 0
+        self.paused: int = 0
         self._seen: dict[int, int] = {}
         self._passes: list[int] = []
         self._nodes: list[int] = []

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from tl_integrations.capture.decision_table import Entry
@@ -57,10 +58,10 @@ class Catch:
         self.line = line
         self.event = event
         """What the selector saw, where it must be asked again with the final label."""
-        self.shape = out.shape
-        self.dtype = out.dtype
-        self.device = out.device
-        self.requires_grad = out.requires_grad
+        self.shape: torch.Size = out.shape
+        self.dtype: torch.dtype = out.dtype
+        self.device: torch.device = out.device
+        self.requires_grad: bool = out.requires_grad
 
     @property
     def short_label(self) -> str | None:

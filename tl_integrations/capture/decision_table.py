@@ -33,23 +33,23 @@ class Entry:
 
     def __init__(self, func: Callable[..., Any], selector: Selector, every: bool) -> None:
         effects = effects_of(func)
-        self.func_name = function_name(func)
-        self.type = type_of(self.func_name)
-        self.qualified_name = qualified_name(func)
-        self.is_op = effects.is_op
-        self.touches = effects.touches
-        self.touches_from = effects.touches_from
-        self.switch = effects.switch
-        self.switch_position = effects.switch_position
+        self.func_name: str = function_name(func)
+        self.type: str = type_of(self.func_name)
+        self.qualified_name: str = qualified_name(func)
+        self.is_op: bool = effects.is_op
+        self.touches: bool = effects.touches
+        self.touches_from: int = effects.touches_from
+        self.switch: str = effects.switch
+        self.switch_position: int = effects.switch_position
         # `x[i] = y` returns nothing; its result is the tensor that it wrote.
-        self.returns_target = self.func_name == "__setitem__"
-        self.risky = effects.touches or effects.switch_position >= 0
+        self.returns_target: bool = self.func_name == "__setitem__"
+        self.risky: bool = effects.touches or effects.switch_position >= 0
         settled = selector.settle(FunctionSubject(self.func_name, self.type)) if self.is_op else False
         self.decision: Selector | bool = settled
-        self.fresh = effects.fresh and settled is True
+        self.fresh: bool = effects.fresh and settled is True
         """Kept without asking, and on memory of its own unless the call writes into its first argument."""
         # A function that is not kept is still counted where another of its type is: labels number both.
-        self.wanted = settled is not False or (self.is_op and (every or _counts(selector, self.type)))
+        self.wanted: bool = settled is not False or (self.is_op and (every or _counts(selector, self.type)))
 
 
 def _counts(selector: Selector, type_name: str) -> bool:
@@ -62,8 +62,8 @@ class DecisionTable:
     __slots__ = ("entries", "every", "selector")
 
     def __init__(self, selector: Selector, *, every: bool = False) -> None:
-        self.selector = selector
-        self.every = every
+        self.selector: Selector = selector
+        self.every: bool = every
         self.entries: dict[Callable[..., Any], Entry] = {}
 
     def learn(self, func: Callable[..., Any]) -> Entry:

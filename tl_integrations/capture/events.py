@@ -26,9 +26,11 @@ class Moment:
     call: int = 0
     """Which call of `training_step` within a batch (LBFGS closures call it again)."""
     dataloader_idx: int = 0
+    """Which of the evaluation loaders, 0-based."""
     batch: int | None = None
     """Batch number within the evaluation run; None while training."""
     rank: int = 0
+    """The process that captured it, 0-based."""
     generation: int = 0
     """How often the run was rewound before; readers see the newest."""
 
@@ -60,17 +62,25 @@ class Event:
     output_index: int = 0
     """The leaf's number, 0-based."""
     io: Literal["input", "output"] = "output"
+    """`input` where a module was given it."""
     shape: tuple[int, ...] = ()
+    """Of the tensor."""
     dtype: torch.dtype = torch.float32
+    """Of the tensor."""
     device: str = "cpu"
+    """Where the tensor lies, such as `cuda:0`."""
     requires_grad: bool = False
+    """Whether autograd follows it."""
     run_index: int = 1
+    """Which forward of the recorder, 1-based."""
     moment: Moment = field(default_factory=Moment)
+    """When the forward runs."""
     recent_ops: tuple["Event", ...] = ()
     """The last ops before it, oldest first: as many as `lookback` holds."""
 
     @property
     def step(self) -> int | None:
+        """Training step, 0-based; None outside a loop."""
         return self.moment.step
 
 
@@ -86,7 +96,9 @@ class Histogram:
     counts: tuple[int, ...]
     """`bins` numbers."""
     minimum: float
+    """Least finite value."""
     maximum: float
+    """Greatest finite value."""
     total: float
     """Sum of the finite values."""
     squares: float
@@ -102,7 +114,9 @@ class Payload(Protocol):
     """A kept tensor, wherever it lies."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        ...
 
     def read(self) -> Tensor:
         """The tensor as it was when captured.
@@ -119,6 +133,7 @@ class Gradient:
     """What autograd delivered for one activation; filled during the user's backward."""
 
     payload: Payload | None = None
+    """The gradient, of the activation's shape; None until it arrived."""
     loss_scale: float = 1.0
     """What the loss was multiplied with (AMP)."""
     accumulate: int = 1
@@ -132,6 +147,7 @@ class Record:
     """One captured tensor and where it came from."""
 
     moment: Moment = field(default_factory=Moment)
+    """When its forward ran."""
     run_index: int = 1
     """Which forward of the recorder, 1-based."""
     kind: Kind = "op"
@@ -161,24 +177,30 @@ class Record:
     line: int | None = None
     """Position of its line in the run's `GraphLog`; None where no graph was logged."""
     shape: tuple[int, ...] = ()
+    """Of the tensor when it was captured."""
     dtype: torch.dtype = torch.float32
+    """Of the tensor when it was captured; a kept copy may have been cast."""
     device: str = "cpu"
     """Where the tensor was computed."""
     requires_grad: bool = False
+    """Whether autograd followed it."""
     forced_eager: bool = False
     """A compiled model ran eagerly for this capture."""
     statistics: Mapping[str, float] | None = None
+    """Numbers by name, such as `"mean"`; None where none were asked for."""
     histogram: Histogram | None = None
+    """Counts of its values; None where none was asked for."""
     payload: Payload | None = None
+    """The kept tensor, which `out` reads; None where it was not kept."""
     gradient: Gradient | None = None
-    """None where gradients were not asked for; one without a payload says the reason."""
+    """What `grad` reads; None where gradients were not asked for; one without a payload says the reason."""
     placement: str = ""
     """Of a distributed tensor: how it lies over its mesh, such as `Shard(dim=0) on a mesh of 2`. The shape is
     that of the whole, the payload this process's part."""
 
     @property
     def out(self) -> Tensor:
-        """The captured tensor.
+        """The captured tensor, of shape `shape` unless a transform changed it.
 
         Raises:
             PayloadUnavailableError: if only its metadata or statistics were kept.
@@ -192,7 +214,7 @@ class Record:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that reached it, as autograd delivered it; None where none did: `gradient.reason`."""
+        """The gradient that reached it, of shape `shape`, as autograd delivered it; None where none did: `gradient.reason`."""
         if self.gradient is None or self.gradient.payload is None:
             return None
         return self.gradient.payload.read()
@@ -224,16 +246,20 @@ class Record:
 
     @property
     def step(self) -> int | None:
+        """Training step, 0-based; None outside a loop."""
         return self.moment.step
 
     @property
     def stage(self) -> str:
+        """One of train, validate, test, predict."""
         return self.moment.stage
 
     @property
     def microbatch(self) -> int:
+        """Which forward of an accumulated step, 0-based."""
         return self.moment.microbatch
 
     @property
     def rank(self) -> int:
+        """The process that captured it, 0-based."""
         return self.moment.rank

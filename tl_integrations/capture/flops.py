@@ -41,9 +41,9 @@ class Call:
 
     def __init__(self, line: OpLine, lines: Sequence[OpLine]) -> None:
         shapes = iter([TensorShape(lines[read].shape) for read in line.reads])
-        self.out = line.shape
-        self.args = [_filled(arg, shapes) for arg in line.args]
-        self.kwargs = {name: _filled(arg, shapes) for name, arg in line.kwargs}
+        self.out: tuple[int, ...] = line.shape
+        self.args: list[object] = [_filled(arg, shapes) for arg in line.args]
+        self.kwargs: dict[str, object] = {name: _filled(arg, shapes) for name, arg in line.kwargs}
 
     def get(self, position: int, name: str, default: object = None) -> object:
         """An argument by position or by name."""

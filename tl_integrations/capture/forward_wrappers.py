@@ -37,10 +37,10 @@ class ForwardWrapper:
     __slots__ = ("attribute", "attributes", "forward", "index", "log", "module", "previous")
 
     def __init__(self, module: nn.Module, index: int, attribute: str = "forward") -> None:
-        self.module = module
-        self.attributes = vars(module)
-        self.index = index
-        self.attribute = attribute
+        self.module: nn.Module = module
+        self.attributes: dict[str, Any] = vars(module)
+        self.index: int = index
+        self.attribute: str = attribute
         self.log: CallLog = None  # type: ignore[assignment]
         self.previous: Any = _NOTHING
         self.forward: Callable[..., Any] = getattr(type(module), attribute).__get__(module)

@@ -30,6 +30,7 @@ class GradientTap:
 
     def __init__(self, out: Tensor) -> None:
         self._handle: RemovableHandle | None = None
+        self.gradient: Gradient
         if not out.requires_grad:
             self.gradient = Gradient(reason=_why_none(out))
             return

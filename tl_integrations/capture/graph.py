@@ -59,6 +59,7 @@ class Trace:
 
     @property
     def layer_labels(self) -> list[str]:
+        """Labels of all layers, in order of their first pass."""
         return list(self._structure.members)
 
     @property
@@ -79,10 +80,12 @@ class Trace:
 
     @property
     def input_layers(self) -> list[str]:
+        """Labels of the model's arguments."""
         return self._labels_of("input")
 
     @property
     def output_layers(self) -> list[str]:
+        """Labels of the leaves of what the model returned."""
         return self._labels_of("output")
 
     @property
@@ -108,6 +111,7 @@ class Trace:
 
     @property
     def num_saved_ops(self) -> int:
+        """How many entries of `ops` have their tensor."""
         return sum(record.payload is not None for record in self._records.values())
 
     @property
@@ -132,17 +136,17 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Size of all tensors that ops made, kept or not; a view counts in full."""
+        """Bytes of all tensors that ops made, kept or not; a view counts in full."""
         return sum(op.nbytes for op in self.ops if op.kind == "op")
 
     @property
     def saved_nbytes(self) -> int:
-        """Size of the tensors that were kept; an output shares its op's tensor."""
+        """Bytes of the tensors that were kept; an output shares its op's tensor."""
         return sum(record.payload.nbytes for record in self._kept() if record.payload is not None)
 
     @property
     def seconds(self) -> float | None:
-        """Time of the forward, capture included."""
+        """Seconds of the forward, capture included."""
         modules = self._structure.log.modules
         return modules[0].seconds if modules else None
 
@@ -159,10 +163,12 @@ class Trace:
 
     @property
     def halted(self) -> bool:
+        """Whether `halt` ended the forward."""
         return self.outcome.status == "halted"
 
     @property
     def halt_reason(self) -> str | None:
+        """What ended it, in words; None where nothing did."""
         return self.outcome.reason if self.halted else None
 
     @property
@@ -244,6 +250,11 @@ class Trace:
         """The first op, in order, at which two traces part: in graph, shape, dtype or value; else None.
 
         Values are compared where both kept them, as `torch.testing.assert_close` does with `equal_nan=True`.
+
+        Args:
+            other: Another trace, usually of the same model.
+            rtol: Relative tolerance of values.
+            atol: Absolute tolerance of values.
         """
         return first_difference(self.ops[:], other.ops[:], rtol=rtol, atol=atol)
 
@@ -252,21 +263,43 @@ class Trace:
         return tables.summary(self._structure, self._title())
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """One row per op. Needs pandas."""
+        """One row per op, in order.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
         return tables.to_pandas(self.ops)
 
-    def to_networkx(self, *, rolled: bool = False) -> "networkx.MultiDiGraph":
-        """Ops as nodes, or layers when rolled; an edge for every read. Needs networkx."""
+    def to_networkx(self, *, rolled: bool = False) -> "networkx.MultiDiGraph[str]":
+        """Ops as nodes, or layers when rolled; an edge for every read.
+
+        Args:
+            rolled: One node per layer instead of one per pass.
+        Returns:
+            A graph whose nodes are labels, with the facts of the op as attributes.
+        Raises:
+            ImportError: if networkx is not installed.
+        """
         return tables.to_networkx(self._structure, self.ops, rolled=rolled)
 
     def to_dot(self, *, rolled: bool = True, max_nodes: int = 400) -> str:
-        """The graph in the DOT language: modules as clusters; beyond `max_nodes` deep modules are folded."""
+        """The graph in the DOT language, with modules as clusters.
+
+        Args:
+            rolled: One node per layer instead of one per pass.
+            max_nodes: Beyond so many nodes deep modules are folded into one node each.
+        """
         return drawing.to_dot(self._structure, rolled=rolled, max_nodes=max_nodes)
 
     def draw(self, path: str, *, rolled: bool = True, max_nodes: int = 400) -> str:
         """Write a picture to `path` (`.svg`, `.png`, `.pdf`, or `.dot` for the text).
 
         Without the program `dot` of graphviz the text is written beside it, as `.dot`.
+
+        Args:
+            path: Where to write; its ending says what.
+            rolled: One node per layer instead of one per pass.
+            max_nodes: Beyond so many nodes deep modules are folded into one node each.
         Returns: the path that was written.
         """
         return drawing.draw(self.to_dot(rolled=rolled, max_nodes=max_nodes), path)

@@ -153,7 +153,7 @@ class RootWrapper(ForwardWrapper):
 
     def __init__(self, module: nn.Module, note: Callable[[Run, Any, Any], None]) -> None:
         super().__init__(module, 0)
-        self.note = note
+        self.note: Callable[[Run, Any, Any], None] = note
 
     def prepare(self, run: Run, mode: WatchingMode | None) -> None:
         self.run = run

@@ -53,7 +53,7 @@ class NonfiniteGuard:
             _refuse_collectives(model)
         self._replays = MOST_REPLAYS if replay else 0
         self._found: Origin | None = None
-        self.attends = watch or replay
+        self.attends: bool = watch or replay
         """Whether every step is attended, captured or not."""
         self.first: Origin | None = None
         """Where the first value that was not finite was seen, as far as that is known."""

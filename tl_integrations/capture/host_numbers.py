@@ -22,9 +22,9 @@ class HostNumbers:
     __slots__ = ("_squares", "high", "low", "size", "total", "values")
 
     def __init__(self, values: Tensor, total: float) -> None:
-        self.values = values
-        self.size = values.numel()
-        self.total = total
+        self.values: Tensor = values
+        self.size: int = values.numel()
+        self.total: float = total
         low, high = torch.aminmax(values)
         self.low: float = low.item()
         self.high: float = high.item()

@@ -28,6 +28,7 @@ class Layer:
 
     @property
     def num_passes(self) -> int:
+        """How often it ran in this forward."""
         return len(self._lines)
 
     @property
@@ -56,7 +57,7 @@ class Layer:
 
     @property
     def seconds(self) -> float:
-        """Time of all passes."""
+        """Seconds of all passes."""
         return sum(op.seconds or 0.0 for op in self.ops)
 
     @property
@@ -66,52 +67,71 @@ class Layer:
 
     @property
     def type(self) -> str:
+        """Normalised function name, such as `relu` for `relu_`."""
         return self._any.type
 
     @property
     def func_name(self) -> str:
+        """The function's own name, such as `__add__`; empty for what is no op."""
         return self._any.func_name
 
     @property
     def func_config(self) -> dict[str, PlainValue]:
+        """Arguments of the first pass that are no tensors, by name where the signature is known."""
         return self._any.func_config
 
     @property
     def address(self) -> str:
+        """Innermost module around the first pass, `""` for the root; of a buffer its own name."""
         return self._any.address
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters it reads, each once."""
         return self._any.parameters
 
     @property
     def num_params(self) -> int:
+        """Elements of the parameters it reads."""
         return self._any.num_params
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the first pass."""
         return self._any.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of its only pass."""
         return self.op.shape
 
     @property
     def modules(self) -> tuple[str, ...]:
+        """Module calls around its only pass, outermost first, without the root."""
         return self.op.modules
 
     @property
     def pass_index(self) -> int:
+        """1, for its only pass."""
         return self.op.pass_index
 
     @property
     def out(self) -> Tensor:
-        """The tensor of its only pass."""
+        """The tensor of its only pass, of shape `shape`.
+
+        Raises:
+            AmbiguousRecordError: if it has several.
+            PayloadUnavailableError: if it was not kept.
+        """
         return self.op.out
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient of its only pass."""
+        """The gradient of its only pass, of shape `shape`; None where none was kept.
+
+        Raises:
+            AmbiguousRecordError: if it has several.
+        """
         return self.op.grad
 
     @property

@@ -141,7 +141,7 @@ class OutputWrapper(ForwardWrapper):
 
     def __init__(self, module: nn.Module, index: int, tap: Tap) -> None:
         super().__init__(module, index)
-        self.tap = tap
+        self.tap: Tap = tap
 
     def prepare(self, run: Run, mode: WatchingMode | None) -> None:
         self.run = run

@@ -80,11 +80,11 @@ class ModuleTree:
         """Plans that were made for this model."""
         self.forwards: list[CodeType | None] = []
         """Code of each node's forward."""
-        self.compiled = False
+        self.compiled: bool = False
         """Some module runs through torch.compile."""
         self.scripted: list[str] = []
         """Modules that run inside TorchScript, where nothing can be seen."""
-        self.has_fused = False
+        self.has_fused: bool = False
         """Some module may compute by one fused kernel."""
         self.refused: str | None = None
         """Why this model cannot be watched, if so."""

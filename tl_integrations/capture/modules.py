@@ -19,6 +19,7 @@ class ModuleCall:
 
     @property
     def address(self) -> str:
+        """Name of the module, `""` for the root; of several names the first."""
         return self._facts.address
 
     @property
@@ -33,6 +34,7 @@ class ModuleCall:
 
     @property
     def class_name(self) -> str:
+        """Class of the module."""
         return self._facts.class_name
 
     @property
@@ -82,6 +84,7 @@ class Module:
 
     @property
     def class_name(self) -> str:
+        """Class of the module."""
         return self._facts.class_name
 
     @property

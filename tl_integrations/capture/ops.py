@@ -61,6 +61,7 @@ class Op:
 
     @property
     def num_passes(self) -> int:
+        """Passes of its layer."""
         return len(self._structure.members[self.layer_label])
 
     @property
@@ -128,6 +129,7 @@ class Op:
 
     @property
     def parameter_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of `parameters`, in their order."""
         lines = self._structure.lines
         return tuple([lines[p].shape for p in self._structure.parameters(self._line)])
 
@@ -138,21 +140,24 @@ class Op:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor, kept or not."""
         return self._facts.shape
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the tensor when it was made, whatever it was stored as."""
         dtype = getattr(torch, self._facts.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
     @property
     def device(self) -> str:
+        """Where it was made, such as `cuda:0`."""
         return self._facts.device
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensor, whether it was kept or not; a view counts in full."""
+        """Bytes of the tensor, whether it was kept or not; a view counts in full."""
         return prod(self._facts.shape) * self.dtype.itemsize
 
     @property
@@ -162,14 +167,17 @@ class Op:
 
     @property
     def requires_grad(self) -> bool:
+        """Whether autograd followed it."""
         return self._facts.requires_grad
 
     @property
     def is_input(self) -> bool:
+        """An argument of the model."""
         return self._facts.kind == "input"
 
     @property
     def is_output(self) -> bool:
+        """A leaf of what the model returned."""
         return self._facts.kind == "output"
 
     @property
@@ -184,7 +192,7 @@ class Op:
 
     @property
     def seconds(self) -> float | None:
-        """Time of its call; calls with several results count at the first."""
+        """Seconds of its call on the host; calls with several results count at the first."""
         first = self._facts.first
         return 0.0 if first >= 0 and first != self._line else self._facts.seconds
 
@@ -195,7 +203,11 @@ class Op:
 
     @property
     def flops_forward(self) -> int | None:
-        """FLOPs of its call, a multiply-accumulate as two; None where no formula is known."""
+        """FLOPs of its call, a multiply-accumulate as two; None where no formula is known.
+
+        Source: contractions as `torch.utils.flop_counter` counts them; pointwise functions cost a fixed number
+        per element, which `tl_integrations.capture.flops` lists.
+        """
         return self.cost.flops
 
     @property
@@ -210,6 +222,7 @@ class Op:
 
     @property
     def line_number(self) -> int:
+        """The line of `file`, 1-based; less than 1 where it is not known."""
         return self._facts.line
 
     @property
@@ -219,6 +232,7 @@ class Op:
 
     @property
     def has_saved_activation(self) -> bool:
+        """Whether its tensor was kept."""
         record = self._records.get(self._line)
         return record is not None and record.payload is not None
 
@@ -229,7 +243,7 @@ class Op:
 
     @property
     def out(self) -> Tensor:
-        """The tensor.
+        """The tensor, of shape `shape`.
 
         Raises:
             PayloadUnavailableError: if it was not kept.
@@ -244,7 +258,7 @@ class Op:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that reached it in the user's backward; None where none was kept."""
+        """The gradient that reached it in the user's backward, of shape `shape`; None where none was kept."""
         record = self._records.get(self._line)
         return None if record is None else record.grad
 

@@ -128,10 +128,10 @@ class SentPass:
     """What stays in memory of a pass that went to a storage: everything but tensors."""
 
     def __init__(self, sent: Pass) -> None:
-        self.key = sent.key
-        self.logged = sent.logged
-        self.graph = sent.graph
-        self.records = [replace(record, payload=None, gradient=None) for record in sent.records]
+        self.key: tuple[Moment, int] = sent.key
+        self.logged: bool = sent.logged
+        self.graph: GraphLog | None = sent.graph
+        self.records: list[Record] = [replace(record, payload=None, gradient=None) for record in sent.records]
 
 
 def captured_step(

@@ -15,9 +15,11 @@ class CapturedStep:
     """All records of one captured step: what a sink commits as a whole."""
 
     moment: Moment = field(default_factory=Moment)
+    """When the step ran."""
     records: Sequence[Record] = ()
+    """In the order of capture."""
     seconds: float = 0.0
-    """Time that the capture took beyond the forward itself."""
+    """Seconds that the capture took beyond the forward itself."""
     event_count: int = 0
     """How many events the selector was asked about."""
     graph: GraphLog | None = None
@@ -45,7 +47,9 @@ class Outcome:
     """How a run ended."""
 
     status: Literal["complete", "interrupted", "failed", "halted"] = "complete"
+    """`interrupted` by Ctrl-C or a signal, `failed` with an exception, `halted` on purpose."""
     reason: str = ""
+    """What ended it, in words; empty for `complete`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +59,13 @@ class SinkContext:
     config: Mapping[str, Any] | None = None
     """The config that built the model, as plain data."""
     schedule: str = ""
+    """The schedule as text that `parse` reads."""
     selector: str = ""
+    """What selects the records, as text."""
     rank: int = 0
+    """This process among `world_size`, 0-based."""
     world_size: int = 1
+    """Processes that train together."""
     ranks: tuple[int, ...] = ()
     """Ranks that keep records; empty: every rank."""
     folder: Path | None = None
@@ -75,16 +83,23 @@ class SinkNeeds:
     payloads: bool = False
     """The tensors themselves, as owned memory."""
     summaries: SummaryOptions = field(default_factory=SummaryOptions)
+    """Statistics and histograms of every tensor."""
 
 
 class Sink(Protocol):
     """Where records go."""
 
     @property
-    def needs(self) -> SinkNeeds: ...
+    def needs(self) -> SinkNeeds:
+        """What every record must hold for it."""
+        ...
 
     def write(self, captured: CapturedStep) -> None:
-        """Take one captured step; its payloads are owned memory."""
+        """Take one captured step; its payloads are owned memory.
+
+        Args:
+            captured: The step, which is committed as a whole.
+        """
         ...
 
     def flush(self) -> None:
@@ -92,7 +107,11 @@ class Sink(Protocol):
         ...
 
     def close(self, outcome: Outcome = ...) -> None:
-        """Finish in order; a second call does nothing."""
+        """Finish in order; a second call does nothing.
+
+        Args:
+            outcome: How the run ended.
+        """
         ...
 
 
@@ -100,13 +119,25 @@ class SinkFactory(Protocol):
     """Makes a sink when the first capture is due."""
 
     @property
-    def needs(self) -> SinkNeeds: ...
-
-    def check(self, context: SinkContext) -> None:
-        """Raise what `open` would raise for the path, without creating anything."""
+    def needs(self) -> SinkNeeds:
+        """What every record must hold for it."""
         ...
 
-    def open(self, context: SinkContext) -> Sink: ...
+    def check(self, context: SinkContext) -> None:
+        """Raise what `open` would raise for the path, without creating anything.
+
+        Args:
+            context: What is known of the run.
+        """
+        ...
+
+    def open(self, context: SinkContext) -> Sink:
+        """Make the sink.
+
+        Args:
+            context: What is known of the run.
+        """
+        ...
 
 
 class RecordTable(Protocol):

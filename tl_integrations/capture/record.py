@@ -91,6 +91,7 @@ def record(
         input_kwargs: Keyword arguments.
         return_output: Return the model's output as well.
     Returns: The recording, or with `return_output=True` the recording and the output.
+    Raises: what `Recorder` raises; PredicateError if a predicate failed; whatever the forward raises.
     """
     recorder = Recorder(
         model,

@@ -72,6 +72,7 @@ class Recorder:
     Raises:
         UnknownNameError: if `save` names nothing that exists.
         UnsupportedModelError: if the model cannot be watched.
+        OptionError: if another argument has a value that it cannot have.
     """
 
     def __init__(
@@ -182,6 +183,11 @@ class Recorder:
         """Record the caller's own calls of the model, on this thread, until the block ends.
 
         The block is one pass: `pass_index` counts calls of a module within it.
+
+        Args:
+            moment: What the records say of when they were made, such as `Moment(step=100)`.
+        Raises:
+            RecorderStateError: if the recorder is closed, has failed, or is watching already.
         """
         run = self._begin(moment or _NO_MOMENT, watching=True)
         failed = True

@@ -59,7 +59,7 @@ class Recording:
         self._graphs = graphs or {}
         self._aliases = aliases or {}
         self._output = output
-        self.failure = failure or Failure()
+        self.failure: Failure = failure or Failure()
         self.outcome = outcome
         self.config = config
         self.missing_ranks = missing_ranks
@@ -86,14 +86,17 @@ class Recording:
 
     @property
     def failed(self) -> bool:
+        """Whether the forward, or the run, ended with an exception."""
         return self.outcome.status == "failed"
 
     @property
     def halted(self) -> bool:
+        """Whether `halt`, or a budget, ended it."""
         return self.outcome.status == "halted"
 
     @property
     def halt_reason(self) -> str | None:
+        """What ended it, in words; None where nothing did."""
         return self.outcome.reason if self.halted else None
 
     @property
@@ -115,10 +118,12 @@ class Recording:
 
     @property
     def error_repr(self) -> str:
+        """The exception of a failed forward as its repr; empty where there was none."""
         return self.failure.error_repr
 
     @property
     def error_traceback(self) -> str:
+        """Its traceback as text; empty where there was none."""
         return self.failure.error_traceback
 
     @property
@@ -128,22 +133,27 @@ class Recording:
 
     @property
     def last_successful_op_label(self) -> str | None:
+        """Label in flight of the last op that ended before the forward failed; None where none is known."""
         return self.failure.last_successful_op_label
 
     @property
     def last_event_label(self) -> str | None:
+        """Label in flight of the last op that was seen; the same one."""
         return self.failure.last_event_label
 
     @property
     def last_event_func(self) -> str | None:
+        """The function that raised; None when the exception came from Python code between ops."""
         return self.failure.last_event_func
 
     @property
     def last_event_source_line(self) -> str | None:
+        """File and line of the last op that ended, in the user's code."""
         return self.failure.last_event_source_line
 
     @property
     def last_event_input_meta(self) -> str | None:
+        """Shapes of the arguments of the call that raised."""
         return self.failure.last_event_input_meta
 
     @property
@@ -188,6 +198,10 @@ class Recording:
     ) -> "Recording":
         """Run `loss.backward()`; records made with gradients=True then have `.grad`.
 
+        Args:
+            loss: A scalar that was computed from the forward's results.
+            retain_graph: As for `Tensor.backward`.
+            create_graph: As for `Tensor.backward`.
         Raises:
             RecordingFailedError: if the forward failed or was halted.
             ValueError: if the loss has no graph.
@@ -203,6 +217,8 @@ class Recording:
     def select(self, what: str | Selector) -> "Recording":
         """A narrower recording: every record that a key names, or that a selector takes.
 
+        Args:
+            what: A key as for `recording[...]`, a selector, or its text.
         Raises:
             RecordLookupError: if a plain key names nothing.
             SelectorError: if a text does not parse, or the selector needs the running forward.

@@ -52,9 +52,9 @@ class Before:
     """What a forward starts from and may change: random numbers and buffers, copied."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.random = RandomState()
+        self.random: RandomState = RandomState()
         copies: dict[int, Tensor] = {}
-        self.buffers = [
+        self.buffers: list[tuple[nn.Module, str, Tensor]] = [
             (module, name, copies.setdefault(id(buffer), buffer.detach().clone()))
             for module in model.modules()
             for name, buffer in module._buffers.items()

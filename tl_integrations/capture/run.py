@@ -18,7 +18,7 @@ from tl_integrations.capture.raw_log import RawLog
 from tl_integrations.capture.window import Window
 from tl_integrations.options import CaptureSpec
 
-backward_task = torch._C._current_graph_task_id
+backward_task: Callable[[], int] = torch._C._current_graph_task_id
 """Which backward is at work on this thread, -1 for none: what runs inside one is a recomputation."""
 
 

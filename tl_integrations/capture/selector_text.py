@@ -80,6 +80,8 @@ def select(text: str) -> Selector:
     is a glob over module addresses (`*` stops at a dot, `**` crosses it) and means those modules' outputs.
     Else it is a module's address, a label, or the last part of exactly one address, with an optional `:k`.
 
+    Args:
+        text: Such as `"func('relu') & in_module('encoder')"`, `"blocks.*.attn"` or `"relu_1_2"`.
     Raises:
         SelectorError: if the text does not parse.
     """

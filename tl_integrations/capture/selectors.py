@@ -223,34 +223,69 @@ def func(name: str, *, output: int | None = None) -> Selector:
     Args:
         name: Its own name, or the type that labels say.
         output: Which of several results, 0-based; None for all.
+    Raises:
+        SelectorError: if the name is no text; UnknownNameError, once a model is there, for a name that no
+            torch function has.
     """
     return Func(_text("func", name), output)
 
 
 def in_module(address: str) -> Selector:
-    """What happens inside a module at any depth; `"block:2"` only in its second call."""
+    """What happens inside a module at any depth.
+
+    Args:
+        address: As in `named_modules()`; `""` is the whole model, `"block:2"` only the second call.
+    Raises:
+        SelectorError: if it is no text, or what follows the colon is no positive number.
+    """
     return InModule(*called(_text("in_module", address)))
 
 
 def module(address: str, *, io: Io = "output") -> Selector:
-    """What a module returned, or with `io="input"` was given; `"block:2"` only the second time."""
+    """What a module returned, as its last forward hook saw it, or what it was given.
+
+    Args:
+        address: As in `named_modules()`; `"block:2"` only the second call.
+        io: `"output"` or `"input"`.
+    Raises:
+        SelectorError: for another `io`, or if what follows the colon is no positive number.
+    """
     if io not in ("input", "output"):
         raise SelectorError(f"module(io={io!r}): it is 'output' or 'input'.")
     return ModuleIo(*called(_text("module", address)), io)
 
 
 def label(name: str) -> Selector:
-    """The op of a short label such as `"relu_1"`, or of a final label such as `"relu_1_2"`."""
+    """The op of a label.
+
+    Args:
+        name: A short label such as `"relu_1"` (the first relu that ran), or a final label such as `"relu_1_2"`
+            (the first relu, the second op of all), which is known only after the forward.
+    Raises:
+        SelectorError: if it is no text.
+    """
     return Label(_text("label", name))
 
 
 def contains(text: str) -> Selector:
-    """Ops whose short label contains a text, in any case."""
+    """Ops whose short label contains a text, in any case.
+
+    Args:
+        text: Such as `"norm"`.
+    Raises:
+        SelectorError: if it is no text.
+    """
     return Contains(_text("contains", text))
 
 
 def regex(pattern: str) -> Selector:
-    """Ops in whose short label a regular expression is found."""
+    """Ops in whose short label a regular expression is found, as by `re.search`.
+
+    Args:
+        pattern: Such as `"^(relu|gelu)_"`.
+    Raises:
+        SelectorError: if it does not compile.
+    """
     try:
         re.compile(_text("regex", pattern))
     except re.error as error:
@@ -263,6 +298,12 @@ def where(predicate: Callable[[Event], Verdict], *, name_hint: str = "") -> Sele
 
     It is called once per op with an `Event` (names, shape, dtype, module; no values). In a composition it
     is called only where the selectors before it leave the answer open.
+
+    Args:
+        predicate: Function of an `Event`.
+        name_hint: What the selector is called when it is printed; by default the function's name.
+    Raises:
+        SelectorError: if the predicate cannot be called. While it runs, another answer is a PredicateError.
     """
     if not callable(predicate):
         raise SelectorError(f"where({predicate!r}) needs a function of an event.")
@@ -270,7 +311,13 @@ def where(predicate: Callable[[Event], Verdict], *, name_hint: str = "") -> Sele
 
 
 def output(which: int | str) -> Selector:
-    """One leaf of results that have several: `output(0)`, or `output("logits")` by its name."""
+    """One leaf of results that have several: `output(0)`, or `output("logits")` by its name.
+
+    Args:
+        which: Its place, 0-based, or its key or attribute.
+    Raises:
+        SelectorError: if it is neither a number nor a text.
+    """
     if isinstance(which, bool) or not isinstance(which, int | str):
         raise SelectorError(f"output({which!r}) needs a number or a name.")
     return Output(which)

@@ -28,7 +28,7 @@ class MemorySink:
     """
 
     def __init__(self, *, payloads: bool = True, summaries: SummaryOptions = SummaryOptions()) -> None:
-        self.needs = SinkNeeds(payloads=payloads, summaries=summaries)
+        self.needs: SinkNeeds = SinkNeeds(payloads=payloads, summaries=summaries)
         self._records: list[Record] = []
         self._outcome = Outcome()
 

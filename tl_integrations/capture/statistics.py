@@ -123,8 +123,8 @@ class Summariser:
         check_bins(options.histogram_bins)
         if not options.statistics and not options.histogram_bins:
             raise SelectorError("Nothing to measure: name a statistic, or give a number of bins.")
-        self.names = options.statistics
-        self.bins = options.histogram_bins
+        self.names: tuple[str, ...] = options.statistics
+        self.bins: int = options.histogram_bins
 
     def measure(self, tensor: Tensor) -> Measured | None:
         """The tensor's numbers, on its device; None for one that has no values (meta, sparse, nested)."""

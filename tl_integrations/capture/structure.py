@@ -20,8 +20,10 @@ class Structure:
         self.log = log
         self.lines: Sequence[OpLine] = log.lines
         with _collection_paused():
-            self.labels, self.passes = layer_labels(log)
-            self.nodes = [i for i, line in enumerate(log.lines) if line.kind != "parameter"]
+            labels, passes = layer_labels(log)
+            self.labels: list[str] = labels
+            self.passes: list[int] = passes
+            self.nodes: list[int] = [i for i, line in enumerate(log.lines) if line.kind != "parameter"]
             self.members: dict[str, list[int]] = {}
             for node in self.nodes:
                 self.members.setdefault(self.labels[node], []).append(node)

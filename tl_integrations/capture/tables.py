@@ -143,13 +143,13 @@ def _facts(op: Op) -> Mapping[str, object]:
     }
 
 
-def to_networkx(structure: Structure, ops: Iterable[Op], *, rolled: bool) -> "networkx.MultiDiGraph":
+def to_networkx(structure: Structure, ops: Iterable[Op], *, rolled: bool) -> "networkx.MultiDiGraph[str]":
     """Nodes by label with their facts as attributes; an edge for every read."""
     try:
         import networkx
     except ImportError as error:
         raise ImportError("`to_networkx` needs networkx: pip install networkx") from error
-    graph = networkx.MultiDiGraph()
+    graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph()
     for op in ops:
         name = op.layer_label if rolled else op.label
         if name not in graph:

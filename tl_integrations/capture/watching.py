@@ -8,7 +8,7 @@ from torch import nn
 
 from tl_integrations.capture.arena import Copy, copied
 from tl_integrations.capture.arming import Arming, make_wrappers
-from tl_integrations.capture.binding import binding_for
+from tl_integrations.capture.binding import Binding, binding_for
 from tl_integrations.capture.calls import CallLog
 from tl_integrations.capture.events import Event, Moment
 from tl_integrations.capture.function_source import sparse_handler
@@ -76,7 +76,7 @@ class Watcher:
     def _bind(self, tree: ModuleTree) -> None:
         self.tree = tree
         halts = self.halt is not None
-        self.binding = binding_for(self.selector, tree, self.options, graph=self.graph, halts=halts)
+        self.binding: Binding = binding_for(self.selector, tree, self.options, graph=self.graph, halts=halts)
         self._wrappers = make_wrappers(self.binding.plan, tree)
 
     def begin(

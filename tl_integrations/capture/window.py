@@ -22,9 +22,9 @@ class Candidate:
     __slots__ = ("caught", "number", "tensor")
 
     def __init__(self, number: int, tensor: Tensor, caught: Any) -> None:
-        self.number = number
-        self.tensor = ref(tensor)
-        self.caught = caught
+        self.number: int = number
+        self.tensor: ref[Tensor] = ref(tensor)
+        self.caught: Any = caught
 
 
 class Window:
@@ -36,12 +36,12 @@ class Window:
 
     def __init__(self, lookback: int, succession: Succession | None) -> None:
         self.succession = succession
-        self.size = lookback or DEFAULT_SIZE
+        self.size: int = lookback or DEFAULT_SIZE
         self._events: deque[Event] = deque(maxlen=self.size)
         self._ring: deque[Candidate] = deque(maxlen=lookback)
         self._seen: dict[int, Candidate] = {}
         self._warned = lookback == 0
-        self.op_count = 0
+        self.op_count: int = 0
 
     @property
     def events(self) -> tuple[Event, ...]:

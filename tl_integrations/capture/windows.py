@@ -66,12 +66,23 @@ def followed_by(inner: Selector) -> Selector:
 
     It stands beside other selectors: `tl.func("conv2d") & tl.followed_by(tl.func("relu"))` keeps the
     convolutions, not the ReLUs. Needs `CaptureOptions(lookback=K, lookback_payload_policy=...)`.
+
+    Args:
+        inner: What must follow.
+    Raises:
+        SelectorError: if `inner` is no selector; PredicateError, once a model is there, where it stands alone.
     """
     return FollowedBy(_checked("followed_by", inner))
 
 
 def preceded_by(inner: Selector) -> Selector:
-    """Ops that ran at most `lookback` ops after one of `inner`: neighbours in time, not in dataflow."""
+    """Ops that ran at most `lookback` ops after one of `inner`: neighbours in time, not in dataflow.
+
+    Args:
+        inner: What must have run before.
+    Raises:
+        SelectorError: if `inner` is no selector.
+    """
     return PrecededBy(_checked("preceded_by", inner))
 
 

@@ -20,13 +20,21 @@ def call(target: Callable[..., Any]) -> Callable[..., Any]:
 
     Outside a trace a DictConfig, inside one the recorded call. Positional arguments get their parameters'
     names; what has none goes to `_args_`.
+
+    Args:
+        target: A class or function, decorated or not; of a `functools.partial` its function and arguments.
     Raises: TypeError as the call itself would; TraceError for what a config cannot express.
     """
     return _Writer(target, partial=False)
 
 
 def partial(target: Callable[..., Any]) -> Callable[..., Any]:
-    """`L.partial(T)(*args, **kwargs)`: a node that builds `functools.partial(T, *args, **kwargs)`."""
+    """`L.partial(T)(*args, **kwargs)`: a node that builds `functools.partial(T, *args, **kwargs)`.
+
+    Args:
+        target: A class or function, decorated or not.
+    Raises: TypeError and TraceError as `call`; arguments that are still missing are no error.
+    """
     return _Writer(target, partial=True)
 
 
@@ -112,6 +120,7 @@ def wrap(foreign: Any) -> Any:
         foreign: A class, a function, or a module such as `torch.nn`, whose callables are then wrapped when
             asked for.
     Returns: A callable stand-in (not a type: no subclassing, no isinstance), or a namespace.
+    Raises: TraceError for a `functools.partial`, or what has no import path.
     """
     if isinstance(foreign, Wrapped | WrappedModule):
         return foreign

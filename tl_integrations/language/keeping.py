@@ -14,7 +14,7 @@ from tl_integrations.language.targets import Target
 KEY = "_tl_config"
 """The one entry in an nn.Module's `__dict__`; copied and pickled with it, absent from its state dict."""
 
-enabled = os.environ.get("TL_INTEGRATIONS_RECORD", "1") != "0"
+enabled: bool = os.environ.get("TL_INTEGRATIONS_RECORD", "1") != "0"
 
 _NEVER, _BESIDE, _MODULE, _FUNCTION = range(4)
 _MOST_TYPES = 1024

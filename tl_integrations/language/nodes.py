@@ -63,11 +63,11 @@ class Call:
         kwargs: dict[str, Any],
         partial: bool = False,
     ) -> None:
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.partial = partial
-        self.flat = False
+        self.target: Target = target
+        self.args: Sequence[Any] = args
+        self.kwargs: dict[str, Any] = kwargs
+        self.partial: bool = partial
+        self.flat: bool = False
         """Whether it has nothing but named scalars, and so is its own plain form."""
         self.spot: Spot | None = None
         self.owner: object = None
@@ -87,8 +87,8 @@ class Tree:
     __slots__ = ("as_config", "content")
 
     def __init__(self, content: Any, *, as_config: bool = False) -> None:
-        self.content = content
-        self.as_config = as_config
+        self.content: Any = content
+        self.as_config: bool = as_config
 
 
 class _Holder:

@@ -17,8 +17,8 @@ class Tape:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.closed = False
-        self.encoder = Encoder(owner=self)
+        self.closed: bool = False
+        self.encoder: Encoder = Encoder(owner=self)
 
     def record(
         self,

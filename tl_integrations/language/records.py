@@ -17,7 +17,7 @@ Record = dict[str, Any]
 _VIA = 4
 _PASSES = 8
 
-tokens = count(int.from_bytes(os.urandom(6), "big") << 12)
+tokens: "count[int]" = count(int.from_bytes(os.urandom(6), "big") << 12)
 """Numbers that name one construction each, unique across processes in practice."""
 
 

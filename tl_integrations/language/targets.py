@@ -45,9 +45,11 @@ class Target:
     """How its arguments bind."""
 
     def __init__(self, call: Callable[..., Any], name: str | None = None) -> None:
-        self.call = call
-        self.name = name
-        self.label = str(getattr(call, "__qualname__", None) or getattr(call, "__name__", None) or repr(call))
+        self.call: Callable[..., Any] = call
+        self.name: str | None = name
+        self.label: str = str(
+            getattr(call, "__qualname__", None) or getattr(call, "__name__", None) or repr(call)
+        )
         self.initialiser: Any = None
         """The `__init__` that the plan of a class was made of."""
         self.defaults: str | None = None

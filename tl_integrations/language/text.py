@@ -101,6 +101,9 @@ def _main_name(name: str, path: tuple[Any, ...]) -> str:
 def save_config(cfg: Any, path: str | os.PathLike[str]) -> None:
     """Write a config as YAML; a reader never sees half of it.
 
+    Args:
+        cfg: What `trace` gives, or any plain config.
+        path: The file; what was there is replaced at once.
     Raises: TraceError as `to_yaml`; OSError when the folder cannot be written.
     """
     write_whole(path, to_yaml(cfg))

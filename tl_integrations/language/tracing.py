@@ -31,7 +31,7 @@ class OrphanNodeWarning(UserWarning):
 
 _TRACING: ContextVar[Tape | None] = ContextVar("tl_integrations_tracing", default=None)
 _lock = threading.Lock()
-active = 0
+active: int = 0
 """How many traces are open in the process. Decorated callables look here first: reading a ContextVar on every
 call would break `torch.compile(fullgraph=True)` and costs more."""
 

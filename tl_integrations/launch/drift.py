@@ -126,6 +126,9 @@ def write_files(files: Iterable[ConfigFile], folder: Path, *, overwrite: bool = 
 def assert_configs_current(module: str, folder: str | Path) -> None:
     """For a test suite: fail when the YAML in `folder` is not what the code in `module` gives.
 
+    Args:
+        module: Import path of the module that stores the builders.
+        folder: Where `tl-integrations config export` wrote them.
     Raises: AssertionError that lists every stale, hand-edited, missing or orphaned file with its difference.
     """
     drifts = find_drift(config_files(stored_entries(module)), Path(folder), module)

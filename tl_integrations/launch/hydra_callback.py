@@ -24,7 +24,7 @@ from tl_integrations.language.pinning import pinned
 from tl_integrations.launch.job import task_part
 from tl_integrations.launch.provenance import provenance
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class SnapshotCallback(Callback):

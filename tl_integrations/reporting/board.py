@@ -68,17 +68,29 @@ class TensorBoardSink:
 
     @property
     def needs(self) -> SinkNeeds:
+        """What it must find in every record."""
         return self._needs
 
     def write(self, captured: CapturedStep) -> None:
+        """Write one captured step.
+
+        Args:
+            captured: Its records, with their statistics.
+        """
         write_scalars(self._writer, self._summaries.metrics(captured), step_of(captured))
         self._board.write(captured)
 
     def flush(self) -> None:
+        """Draw what is due and flush the writer."""
         self._board.draw()
         self._writer.flush()
 
     def close(self, outcome: Outcome = Outcome()) -> None:
+        """Draw the last pictures and flush the writer, which stays open.
+
+        Args:
+            outcome: How the run ended.
+        """
         self._board.draw(final=True)
         self._writer.flush()
 

@@ -53,9 +53,9 @@ class Comparison:
     def __init__(
         self, differences: Sequence[Difference], only_first: Sequence[str], only_second: Sequence[str]
     ) -> None:
-        self.differences = tuple(differences)
-        self.only_first = tuple(only_first)
-        self.only_second = tuple(only_second)
+        self.differences: tuple[Difference, ...] = tuple(differences)
+        self.only_first: tuple[str, ...] = tuple(only_first)
+        self.only_second: tuple[str, ...] = tuple(only_second)
 
     def __len__(self) -> int:
         return len(self.differences)

@@ -71,9 +71,15 @@ class LoggerSink:
 
     @property
     def needs(self) -> SinkNeeds:
+        """What it must find in every record."""
         return self._needs
 
     def write(self, captured: CapturedStep) -> None:
+        """Log one captured step.
+
+        Args:
+            captured: Its records, with their statistics.
+        """
         step = step_of(captured)
         if self._board is not None:
             self._write_scalars(self._summaries.metrics(captured), step)
@@ -90,9 +96,15 @@ class LoggerSink:
             self._logger.log_metrics(metrics, step)
 
     def flush(self) -> None:
+        """Draw what is due and have the logger write its file."""
         self._finish(final=False)
 
     def close(self, outcome: Outcome = Outcome()) -> None:
+        """Draw the last pictures and have the logger write its file; the logger stays open.
+
+        Args:
+            outcome: How the run ended.
+        """
         self._finish(final=True)
 
     def _finish(self, *, final: bool) -> None:

@@ -49,6 +49,9 @@ def write_events(
 def write_comparison(comparison: Comparison, folder: Path) -> None:
     """Write the pictures of a comparison as event files.
 
+    Args:
+        comparison: What `tl.compare` gave.
+        folder: Where TensorBoard is to look; it is made.
     Raises:
         BundleExistsError: if the folder holds event files.
     """

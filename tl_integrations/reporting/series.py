@@ -29,7 +29,7 @@ class Series:
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
-        self.taken = 0
+        self.taken: int = 0
         """Steps that were added, dropped ones included."""
         self.steps: list[int] = []
         self.layers: dict[str, Record] = {}

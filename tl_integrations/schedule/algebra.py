@@ -41,19 +41,39 @@ class Schedule(ABC):
 
     @abstractmethod
     def next_after(self, step: int) -> int | None:
-        """A step greater than `step` before which nothing can fire; None: nothing fires any more."""
+        """A lower bound of the next captured step, so that a loop can skip by one comparison.
+
+        Args:
+            step: The newest step that is over; -1 before the first.
+        Returns:
+            A step greater than `step` before which nothing can fire; None: nothing fires any more.
+        """
 
     @abstractmethod
     def should_capture(self, context: StepContext) -> bool:
-        """Whether the step of `context` is to be captured; asking changes nothing."""
+        """Whether a step is to be captured; asking changes nothing.
+
+        Args:
+            context: Where training is as the step begins.
+        Raises:
+            ScheduleError: if it needs to know what the loop does not say, such as the length of the run.
+        """
 
     def reason(self, context: StepContext) -> str | None:
-        """Why a reactive schedule captures this step, in words; None where no event led to it."""
+        """Why a reactive schedule captures this step, in words; None where no event led to it.
+
+        Args:
+            context: Where training is as the step begins.
+        """
         found = (child.reason(context) for child in self.children)
         return next((text for text in found if text is not None), None)
 
     def observe(self, observation: Observation) -> None:
-        """Learn how a step ended."""
+        """Learn how a step ended.
+
+        Args:
+            observation: The step, its loss, and whether it was captured.
+        """
         # Outer schedules learn first: what they count depends on what the inner ones said before this step.
         # A schedule that stands in two places learns once.
         for each in {id(node): node for node in self._nodes()}.values():
@@ -105,6 +125,8 @@ class Schedule(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Take up what `state_dict` gave.
 
+        Args:
+            state: What `state_dict` gave, from this process or another.
         Returns:
             False, and nothing is taken, when the state was another schedule's: a resumed run may be given a
             new schedule.

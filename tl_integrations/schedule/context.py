@@ -13,24 +13,29 @@ class StepContext:
     step: int
     """0-based: the number that loggers get for the metrics of this step."""
     epoch: int = 0
+    """0-based."""
     batch: int = 0
     """Batches since training began, each microbatch counted."""
     batch_in_epoch: int = 0
     """Batches since the epoch began, each microbatch counted."""
     stage: str = "train"
+    """`"train"`, `"validate"`, `"test"` or `"predict"`."""
     accumulate: int = 1
     """How many microbatches make one step."""
     microbatch: int = 0
     """Which of them this is, 0-based."""
     is_last_microbatch: bool = True
+    """Whether the optimizer steps after it."""
     total_steps: int | None = None
     """Steps of the whole run; None where that is not known."""
     seconds: float = 0.0
-    """Time since training began in this process."""
+    """Seconds since training began in this process."""
     last_loss: float | None = None
     """Newest loss that is already on the host; it may be a step late."""
     rank: int = 0
+    """This process among `world_size`, 0-based."""
     world_size: int = 1
+    """Processes that train together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,8 @@ def as_schedule(value: object) -> Schedule:
     | a `timedelta` | `every_seconds(...)` |
     | `None` | `never()` |
 
+    Args:
+        value: One of these.
     Raises:
         ScheduleError: naming the value and what would do.
     """
@@ -74,6 +76,8 @@ def parse(text: str) -> Schedule:
     The names are those of this module, the operators `| & ~ -`; arguments are numbers, texts, lists, True,
     False, None and schedules. Anything else is refused unevaluated.
 
+    Args:
+        text: What the repr of a schedule writes.
     Raises:
         ScheduleError: naming the text and the part that is wrong.
     """

@@ -292,7 +292,13 @@ class Never(Schedule):
 
 
 def at(*steps: int | Iterable[int]) -> At:
-    """Exactly these steps: `at(0, 10, 500)`, or one list of them."""
+    """Exactly these steps: `at(0, 10, 500)`, or one list of them.
+
+    Args:
+        *steps: Steps, 0-based, in any order; one step twice counts once.
+    Raises:
+        ScheduleError: if there is none, or one is no whole number of at least 0.
+    """
     if len(steps) == 1 and isinstance(steps[0], Iterable) and not isinstance(steps[0], str | bytes):
         return At(tuple(steps[0]))
     return At(cast(tuple[int, ...], steps))

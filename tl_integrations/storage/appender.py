@@ -58,7 +58,9 @@ class Appender:
         rewind: int | None = None,
         continued: bool = False,
     ) -> None:
-        self.folder, self.options, self.position = folder, options, position
+        self.folder: Folder = folder
+        self.options: WriteOptions = options
+        self.position: Position = position
         self.broken: BaseException | None = None
         """Why nothing more can be written; None while all is well."""
         self._about = dict(about)

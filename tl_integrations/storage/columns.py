@@ -203,8 +203,11 @@ class Segment:
     """
 
     def __init__(self, columns: Mapping[str, np.ndarray], *, first: int, shard: int, where: str) -> None:
-        self.columns, self.first, self.shard, self.where = columns, first, shard, where
-        self.size = len(self._column("step", "i8"))
+        self.columns: Mapping[str, np.ndarray] = columns
+        self.first: int = first
+        self.shard: int = shard
+        self.where: str = where
+        self.size: int = len(self._column("step", "i8"))
         self._check()
 
     @classmethod

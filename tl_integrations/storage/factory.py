@@ -24,7 +24,8 @@ class DiskFactory:
         identity: Identity = IDENTITY,
         disk: Disk = DISK,
     ) -> None:
-        self.path, self.options = os.fspath(path), options
+        self.path: str = os.fspath(path)
+        self.options: WriteOptions = options
         self._identity, self._disk = identity, disk
 
     @property

@@ -169,10 +169,10 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str], disk: Disk = DISK) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self.disk = disk
         try:
-            self.fd = disk.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            self.fd: int = disk.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR) and self.path.is_symlink():
                 raise BundleUnsafePathError(

@@ -63,7 +63,8 @@ class Growing:
     """
 
     def __init__(self, shard: ShardFile, first: int, options: WriteOptions, fragments: Fragments) -> None:
-        self.shard, self.columns = shard, Columns(first)
+        self.shard: ShardFile = shard
+        self.columns: Columns = Columns(first)
         self.lines: list[str] = []
         """Written to the index at the next commit."""
         self._options, self._fragments = options, fragments

@@ -38,18 +38,19 @@ class Pending:
     """
 
     def __init__(self, begun: Begun, options: WriteOptions) -> None:
-        self.begun, self.options = begun, options
-        self.pid = os.getpid()
-        self.dropped = Counts()
-        self.changed = threading.Condition()
+        self.begun: Begun = begun
+        self.options: WriteOptions = options
+        self.pid: int = os.getpid()
+        self.dropped: Counts = Counts()
+        self.changed: threading.Condition = threading.Condition()
         self.waiting: deque[Waiting] = deque()
-        self.pending_bytes = 0
-        self.busy = False
-        self.stopping = False
+        self.pending_bytes: int = 0
+        self.busy: bool = False
+        self.stopping: bool = False
         self.finished = False
         self.error: BaseException | None = None
         self.unflushed: list[str] = []
-        self.thread = threading.Thread(target=self._work, name="tlspec-writer", daemon=True)
+        self.thread: threading.Thread = threading.Thread(target=self._work, name="tlspec-writer", daemon=True)
         self.thread.start()
 
     def put(self, step: Waiting) -> bool:

@@ -99,8 +99,8 @@ def moment_fragment(moment: Moment, generation: int) -> str:
     return dump(found)[1:-1]
 
 
-_site_values = attrgetter(*SITE)
-site_key = attrgetter(*SITE, "shape", "dtype")
+_site_values: Callable[[Any], Any] = attrgetter(*SITE)
+site_key: Callable[[Any], Any] = attrgetter(*SITE, "shape", "dtype")
 """Equal for records with the same site."""
 
 

@@ -52,6 +52,8 @@ def flat(tree: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 def load_runs(pattern: str | os.PathLike[str]) -> Runs:
     """Open every bundle that a glob matches, such as `"multirun/**/run.tlspec"`.
 
+    Args:
+        pattern: A glob as for `glob.glob(..., recursive=True)`.
     Returns: recordings by path, in the order of the paths; printed, they are one table.
     Raises:
         BundleIOError: if nothing matches.

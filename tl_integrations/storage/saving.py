@@ -28,6 +28,7 @@ def save(obj: Recording | Trace, path: str | os.PathLike[str], format: Format = 
     Raises:
         BundleExistsError: if the path is taken.
         UnsupportedTensorError: for a tensor that cannot be stored.
+        ValueError: for another format.
     """
     if format == "torchlens":
         records = list(obj) if isinstance(obj, Recording) else list(obj.captured().records)

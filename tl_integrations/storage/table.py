@@ -32,7 +32,8 @@ class CodedColumn(Sequence[Any]):
     """A column whose values repeat: numbers into a short list of values."""
 
     def __init__(self, codes: np.ndarray, values: Sequence[Any]) -> None:
-        self.codes, self.values = codes, values
+        self.codes: np.ndarray = codes
+        self.values: Sequence[Any] = values
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -55,7 +56,9 @@ class Part:
     """A segment of one bundle, with its tables read once: what each code stands for."""
 
     def __init__(self, segment: Segment, bundle: Path, disk: Disk = DISK) -> None:
-        self.segment, self.bundle, self.disk = segment, bundle, disk
+        self.segment: Segment = segment
+        self.bundle: Path = bundle
+        self.disk: Disk = disk
 
     @cached_property
     def moments(self) -> list[Plain]:

@@ -4,6 +4,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
@@ -42,6 +43,9 @@ class TlspecSink:
         path: Of the new bundle; relative to `context.folder`, or to the working directory.
         context: What is known of the run.
         options: As in `to_disk`.
+        kind: What `tl.load` says that it is.
+        identity: Where the id, the time and the provenance of the bundle come from.
+        disk: Where files are written; tests give another.
     Raises:
         BundleError: whatever `to_disk(...).check` would raise.
     """
@@ -56,7 +60,7 @@ class TlspecSink:
         identity: Identity = IDENTITY,
         disk: Disk = DISK,
     ) -> None:
-        self.path = bundle_path(path, context)
+        self.path: Path = bundle_path(path, context)
         self._options, self._identity, self._disk = options, identity, disk
         self._accepted_bytes = 0
         self._queue = Pending(begin(self.path, options, context, identity, kind, disk), options)
@@ -65,15 +69,19 @@ class TlspecSink:
 
     @property
     def needs(self) -> SinkNeeds:
+        """Tensors, unless `tensors=False`; then the numbers that stand for them."""
         return needs_of(self._options)
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed, or given up after a failure."""
         return self._queue.finished
 
     def write(self, captured: CapturedStep) -> None:
         """Take one captured step; it is committed when the thread has written it (`flush` waits for that).
 
+        Args:
+            captured: Its records; payloads are memory of their own.
         Raises:
             UnsupportedTensorError: for a tensor that cannot be stored; nothing of the step is.
             BundleLimitError: if the step would go beyond `max_bytes`.
@@ -92,7 +100,11 @@ class TlspecSink:
             self._count_dropped(captured)
 
     def flush(self) -> None:
-        """Return when all that was written so far is committed."""
+        """Return when all that was written so far is committed.
+
+        Raises:
+            BundleIOError: for what went wrong on the thread since the last call.
+        """
         queue = self._usable()
         self._drain(CLOSE_SECONDS)
         with queue.changed:
@@ -102,6 +114,8 @@ class TlspecSink:
     def close(self, outcome: Outcome = Outcome()) -> None:
         """Write what waits, finish the bundle with its status, and let go of it; a second call does nothing.
 
+        Args:
+            outcome: How the run ended.
         Raises:
             BundleIOError: if something could not be written. The manifest then says `failed`, if it could be
                 written itself; otherwise the bundle stays unfinished.
