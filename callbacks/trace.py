@@ -36,6 +36,7 @@ from tl_integrations.callbacks.plan import log_plan
 from tl_integrations.callbacks.progress import current_step, is_rehearsal, loss_of, stages_of
 from tl_integrations.callbacks.run import STEP_METHODS, MonitoredRun, Policy
 from tl_integrations.callbacks.samples import SampleReader
+from tl_integrations.capture.captures import CaptureSummary
 from tl_integrations.capture.module_tree import ModuleTree
 from tl_integrations.capture.nonfinite import Origin
 from tl_integrations.capture.protocols import Outcome, Sink, SinkContext, SinkFactory
@@ -43,7 +44,7 @@ from tl_integrations.capture.recording import Recording
 from tl_integrations.capture.selector import Selector
 from tl_integrations.errors import BundleError
 from tl_integrations.launch.job import run_folder
-from tl_integrations.monitor import CaptureSummary, StepMonitor
+from tl_integrations.monitor import StepMonitor
 from tl_integrations.options import Budget, ReportOptions
 from tl_integrations.schedule.algebra import Schedule
 from tl_integrations.schedule.parsing import as_schedule

@@ -34,7 +34,7 @@ FURTHER = (
     "tl_integrations.capture.protocols:SinkContext",
     "tl_integrations.capture.protocols:SinkFactory",
     "tl_integrations.capture.protocols:SinkNeeds",
-    "tl_integrations.monitor:CaptureSummary",
+    "tl_integrations.capture.captures:CaptureSummary",
     "tl_integrations.storage.recovery:RecoveredRecording",
     "tl_integrations.storage.runs:Runs",
 )

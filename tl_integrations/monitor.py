@@ -5,11 +5,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 
+from tl_integrations.capture.captures import CaptureSummary, summary_of
 from tl_integrations.capture.events import Moment, Record
 from tl_integrations.capture.flight import FlightRecorder
 from tl_integrations.capture.guard import NonfiniteGuard
@@ -40,24 +40,6 @@ Further = Callable[[], Sequence[Record]]
 """Makes records of a step; what it raises is an error of the monitor."""
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureSummary:
-    """One captured step, as `captures` lists it."""
-
-    step: int | None
-    """Its number; None outside of a numbered loop."""
-    stage: str
-    """`"train"`, `"validate"`, `"test"` or `"predict"`."""
-    seconds: float
-    """Seconds the capture took beyond the forward, writing included."""
-    nbytes: int
-    """Bytes of the tensors that were kept."""
-    records: int
-    """How many records it has."""
-    reason: str | None = None
-    """The event that a reactive schedule captured it for, in words."""
 
 
 class StepMonitor:
@@ -141,8 +123,7 @@ class StepMonitor:
         self._on_error = on_error
         self._context = StepContext(step=-1)
         self._count = 0
-        self._finished = -1
-        """The newest step that was captured to its end."""
+        self._finished = -1  # the newest step that was captured to its end
         self.loss_scale: float = 1.0
         """What the loss is multiplied with before backward (AMP); noted with each gradient."""
         self.next_step: int = self._bound_after(-1)
@@ -177,10 +158,10 @@ class StepMonitor:
         return False
 
     def watch(self, moment: Moment) -> AbstractContextManager[Any]:
-        """Arm for one forward of a due step; every exit disarms.
+        """Arm for one forward of a due step, whose records say `moment`; every exit disarms.
 
         Args:
-            moment: What the records say of when they were made.
+            moment: When the forward runs.
         """
         return self._recorder.watch(moment)
 
@@ -203,7 +184,7 @@ class StepMonitor:
 
         Args:
             further: Makes records of the same step that no forward made.
-        Returns: What was captured, or None where the monitor failed and `on_error` is `"warn"`.
+        Returns: What was captured; None where the monitor failed and `on_error` is `"warn"`.
         """
         began = time.perf_counter()
         handed: CapturedStep | None = None
@@ -248,7 +229,7 @@ class StepMonitor:
         """Tell a reactive schedule, in a plain loop, what the step that just ended came to.
 
         Args:
-            loss: A number on the host, not divided by microbatches.
+            loss: Not divided by microbatches.
         """
         self.observe(self._context, loss=float(loss))
 
@@ -290,8 +271,7 @@ class StepMonitor:
 
         Args:
             outcome: How the run ended, for the sinks.
-        Raises: what the first sink raised that could not finish, when all were asked; with `on_error="warn"` a
-            warning says it.
+        Raises: what the first sink raised that could not finish; with `on_error="warn"` a warning says it.
         """
         sinks, self._sinks = self._sinks, []
         self.next_step = NEVER
@@ -357,15 +337,7 @@ class StepMonitor:
             )
 
     def _note(self, captured: CapturedStep, seconds: float, reason: str | None) -> None:
-        summary = CaptureSummary(
-            step=captured.moment.step,
-            stage=captured.moment.stage,
-            seconds=seconds,
-            nbytes=captured.nbytes,
-            records=len(captured.records),
-            reason=reason,
-        )
-        self.captures.append(summary)
+        self.captures.append(summary_of(captured, seconds, reason))
         if self._budget.is_spent(len(self.captures), sum(each.nbytes for each in self.captures)):
             self.next_step = NEVER
 

@@ -214,7 +214,7 @@ class Record:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that reached it, of shape `shape`, as autograd delivered it; None where none did: `gradient.reason`."""
+        """The gradient as autograd delivered it, of shape `shape`; None where none was: `gradient.reason`."""
         if self.gradient is None or self.gradient.payload is None:
             return None
         return self.gradient.payload.read()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, overload
 from tl_integrations.capture import drawing, tables
 from tl_integrations.capture.differences import Difference, first_difference
 from tl_integrations.capture.events import Moment, Record
+from tl_integrations.capture.kept_lines import by_line
 from tl_integrations.capture.layers import Layer
 from tl_integrations.capture.modules import Module, ModuleCall
 from tl_integrations.capture.named import Named
-from tl_integrations.capture.oplog import GraphLog, OpLine
+from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.ops import Op, Records
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.capture.sites import selected_lines
@@ -343,27 +344,5 @@ class Trace:
 
 
 def build(log: GraphLog, records: Iterable[Record] = (), outcome: Outcome = Outcome()) -> Trace:
-    """The trace of a logged forward with what was kept of it.
-
-    A line takes the record of its own op; where only a module's output was kept, that one.
-    """
-    return Trace(Structure(log), _by_line(log, records), outcome)
-
-
-def _by_line(log: GraphLog, records: Iterable[Record]) -> Records:
-    found: Records = {}
-    for record in records:
-        line = record.line
-        if line is None or line >= len(log.lines) or record.io == "input":
-            continue
-        if line not in found or (found[line].kind == "module" and record.kind != "module"):
-            found[line] = record
-    for index, output in _outputs(log):
-        if output.reads[0] in found:
-            found.setdefault(index, found[output.reads[0]])
-    return found
-
-
-def _outputs(log: GraphLog) -> Sequence[tuple[int, OpLine]]:
-    """Leaves of the model's output: each shares the payload of the op that made it."""
-    return [(i, line) for i, line in enumerate(log.lines) if line.kind == "output" and line.reads]
+    """The trace of a logged forward with what was kept of it."""
+    return Trace(Structure(log), by_line(log, records), outcome)

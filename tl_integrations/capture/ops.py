@@ -205,8 +205,8 @@ class Op:
     def flops_forward(self) -> int | None:
         """FLOPs of its call, a multiply-accumulate as two; None where no formula is known.
 
-        Source: contractions as `torch.utils.flop_counter` counts them; pointwise functions cost a fixed number
-        per element, which `tl_integrations.capture.flops` lists.
+        Source: contractions as `torch.utils.flop_counter` counts them; pointwise functions cost a fixed
+        number per element, which `tl_integrations.capture.flops` lists.
         """
         return self.cost.flops
 
@@ -258,7 +258,7 @@ class Op:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that reached it in the user's backward, of shape `shape`; None where none was kept."""
+        """The gradient that reached it in backward, of shape `shape`; None where none was kept."""
         record = self._records.get(self._line)
         return None if record is None else record.grad
 

@@ -162,9 +162,7 @@ class Recording:
 
         After a failure it holds what ran before.
 
-        Raises:
-            RecordingFailedError: if there are several forwards.
-            CaptureError: if it was not logged.
+        Raises: RecordingFailedError if there are several forwards; CaptureError if it was not logged.
         """
         moments, runs = self._table.column("moment"), self._table.column("run_index")
         # Records of one forward share their moment, which takes longer to hash than to tell by its id.
@@ -202,9 +200,7 @@ class Recording:
             loss: A scalar that was computed from the forward's results.
             retain_graph: As for `Tensor.backward`.
             create_graph: As for `Tensor.backward`.
-        Raises:
-            RecordingFailedError: if the forward failed or was halted.
-            ValueError: if the loss has no graph.
+        Raises: RecordingFailedError if the forward failed or was halted; ValueError if the loss has no graph.
         """
         if self.failed or self.halted:
             code = "backward_forward_failed" if self.failed else "recording_backward_halted"
@@ -219,9 +215,8 @@ class Recording:
 
         Args:
             what: A key as for `recording[...]`, a selector, or its text.
-        Raises:
-            RecordLookupError: if a plain key names nothing.
-            SelectorError: if a text does not parse, or the selector needs the running forward.
+        Raises: RecordLookupError if a plain key names nothing; SelectorError if a text does not parse, or the
+            selector needs the running forward.
         """
         if isinstance(what, str) and not any(mark in what for mark in "(*?"):
             rows = find_rows(self._table, self._canonical(what))
@@ -243,8 +238,7 @@ class Recording:
             step: Training step.
             stage: One of train, validate, test, predict; None for all.
             microbatch: Which forward of an accumulated step; None for all.
-        Raises:
-            RecordLookupError: if that step was not captured.
+        Raises: RecordLookupError if that step was not captured.
         """
         stages, microbatches = self._table.column("stage"), self._table.column("microbatch")
         rows = [

@@ -235,8 +235,7 @@ def in_module(address: str) -> Selector:
 
     Args:
         address: As in `named_modules()`; `""` is the whole model, `"block:2"` only the second call.
-    Raises:
-        SelectorError: if it is no text, or what follows the colon is no positive number.
+    Raises: SelectorError if it is no text, or what follows the colon is no positive number.
     """
     return InModule(*called(_text("in_module", address)))
 
@@ -247,8 +246,7 @@ def module(address: str, *, io: Io = "output") -> Selector:
     Args:
         address: As in `named_modules()`; `"block:2"` only the second call.
         io: `"output"` or `"input"`.
-    Raises:
-        SelectorError: for another `io`, or if what follows the colon is no positive number.
+    Raises: SelectorError for another `io`, or if what follows the colon is no positive number.
     """
     if io not in ("input", "output"):
         raise SelectorError(f"module(io={io!r}): it is 'output' or 'input'.")
@@ -259,10 +257,8 @@ def label(name: str) -> Selector:
     """The op of a label.
 
     Args:
-        name: A short label such as `"relu_1"` (the first relu that ran), or a final label such as `"relu_1_2"`
-            (the first relu, the second op of all), which is known only after the forward.
-    Raises:
-        SelectorError: if it is no text.
+        name: A short label such as `"relu_1"` (the first relu that ran), or a final one such as `"relu_1_2"`
+            (the first relu, the second layer of all), which is known only after the forward.
     """
     return Label(_text("label", name))
 
@@ -272,8 +268,6 @@ def contains(text: str) -> Selector:
 
     Args:
         text: Such as `"norm"`.
-    Raises:
-        SelectorError: if it is no text.
     """
     return Contains(_text("contains", text))
 
@@ -283,8 +277,7 @@ def regex(pattern: str) -> Selector:
 
     Args:
         pattern: Such as `"^(relu|gelu)_"`.
-    Raises:
-        SelectorError: if it does not compile.
+    Raises: SelectorError if it does not compile.
     """
     try:
         re.compile(_text("regex", pattern))
@@ -302,8 +295,7 @@ def where(predicate: Callable[[Event], Verdict], *, name_hint: str = "") -> Sele
     Args:
         predicate: Function of an `Event`.
         name_hint: What the selector is called when it is printed; by default the function's name.
-    Raises:
-        SelectorError: if the predicate cannot be called. While it runs, another answer is a PredicateError.
+    Raises: SelectorError if it cannot be called; while it runs, PredicateError for another answer.
     """
     if not callable(predicate):
         raise SelectorError(f"where({predicate!r}) needs a function of an event.")
@@ -315,8 +307,7 @@ def output(which: int | str) -> Selector:
 
     Args:
         which: Its place, 0-based, or its key or attribute.
-    Raises:
-        SelectorError: if it is neither a number nor a text.
+    Raises: SelectorError if it is neither a number nor a text.
     """
     if isinstance(which, bool) or not isinstance(which, int | str):
         raise SelectorError(f"output({which!r}) needs a number or a name.")
@@ -326,8 +317,7 @@ def output(which: int | str) -> Selector:
 def called(text: str) -> tuple[str, int | None]:
     """Split `"block:2"` into the address and the number of the call.
 
-    Raises:
-        SelectorError: if what follows the colon is no positive number.
+    Raises: SelectorError if what follows the colon is no positive number.
     """
     address, colon, call = text.partition(":")
     if not colon:

@@ -70,7 +70,7 @@ def followed_by(inner: Selector) -> Selector:
     Args:
         inner: What must follow.
     Raises:
-        SelectorError: if `inner` is no selector; PredicateError, once a model is there, where it stands alone.
+        SelectorError: if `inner` is no selector; PredicateError, with a model, where it stands alone.
     """
     return FollowedBy(_checked("followed_by", inner))
 

@@ -273,8 +273,8 @@ def register_encoder(kind: type, encode: Callable[[Any], Any]) -> None:
         kind: The type; subclasses are included unless they have an encoder of their own.
         encode: Takes the value, gives a call such as `L.call(load_vocabulary)(path=value.path)` or a plain
             value.
-    Raises: TypeError when `kind` is not a class or `encode` not callable; later TraceError when `encode` gives
-        a value of the same type again.
+    Raises: TypeError when `kind` is not a class or `encode` not callable; later TraceError when `encode`
+        gives a value of the same type again.
     """
     if not isinstance(kind, type) or not callable(encode):
         raise TypeError(f"register_encoder(type, function) was given ({kind!r}, {encode!r}).")
