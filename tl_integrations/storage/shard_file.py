@@ -33,7 +33,7 @@ class ShardFile:
     def __init__(self, folder: Folder, number: int, bundle_id: str, *, durable: bool) -> None:
         self.number = number
         self._durable = durable
-        self.nbytes = 0
+        self.nbytes: int = 0
         """Bytes of data so far, fillers included."""
         self._folder, self._id = folder, bundle_id
         self._fd = -1
