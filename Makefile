@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
 EXTRAS := dev,docs,loggers
 
-.PHONY: help install test test-next test-oldest test-launchers lint format types bench faults docs demo clean
+.PHONY: help install test test-next test-oldest test-launchers test-wheel lint format types bench faults docs demo clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, s
 	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,docs,loggers,launchers
 	TL_LAUNCHERS=1 .venv-launchers/bin/python -m pytest -rs tests/launch/test_launchers.py
 
+test-wheel: $(READY) ## install the built wheel in an empty environment and train with it
+	TL_WHEEL=1 $(BIN)/python -m pytest -rs tests/test_wheel.py
+
 lint: $(READY) ## style, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -51,10 +54,14 @@ format: $(READY) ## mend the style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: $(READY) ## strict types, of the package as a user gets it
+types: $(READY) ## strict types, of the package as a user gets it and of what a user writes
 	rm -rf build/types && mkdir -p build/types
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p tl_integrations
+	# As a user: beside the installed package, not in the folders of the source tree.
+	cp tests/typing/* build/types
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy use_*.py
+	cd build/types && ../../$(BIN)/python -m pyright --pythonpath ../../$(BIN)/python
 
 faults: $(READY) ## the gates of tests/faults/ in full: crashes, power cuts, fuzz, a million records
 	PYTHONPATH=tests $(BIN)/python -m faults.run_gates

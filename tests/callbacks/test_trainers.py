@@ -14,6 +14,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import BatchSizeFinder, EarlyStopping, LearningRateFinder
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.tuner import Tuner
+from packaging.version import Version
 from torch import Tensor, nn
 from toy_models import LitNet, NoisyNet, random_loader
 
@@ -155,6 +156,10 @@ def test_early_stopping_ends_a_complete_bundle(tmp_path: Path) -> None:
     assert recording.status == "complete" and recording.steps[:2] == [0, 4]
 
 
+@pytest.mark.skipif(
+    Version(pytorch_lightning.__version__) < Version("2.6"),
+    reason="before 2.6 a Trainer of pytorch_lightning refuses every callback made for lightning.pytorch",
+)
 def test_callbacks_of_either_package_name_are_taken() -> None:
     class Old(pytorch_lightning.LightningModule):
         def __init__(self) -> None:

@@ -70,7 +70,8 @@ def long_run(folder: Path, steps: int) -> str:
     assert drift < 20 << 20, f"memory grew by {drift >> 20} MiB after step {warm}"
     assert files < 2000
     assert opened < 2.0, f"opening took {opened:.2f} s"
-    assert peak < 300e6, f"the process that opened it took {peak >> 20} MiB"
+    # Beyond what torch takes by itself: that differs by 250 MiB between its builds.
+    assert own < 60 << 20, f"opening it took {own >> 20} MiB"
     return (
         f"{steps} steps in {seconds:.0f} s: memory +{drift / 2**20:.1f} MiB after step {warm}, commit p99 "
         f"{first * 1e6:.0f} us first, {last * 1e6:.0f} us last 1 % ({last / first:.2f}x), {files} files, "

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tl_integrations.errors import TraceError, TraceLeakError
 from tl_integrations.language import purity
@@ -23,6 +23,9 @@ from tl_integrations.language.nodes import Node, place
 from tl_integrations.language.pinning import pinned
 from tl_integrations.language.recording import Tape
 from tl_integrations.language.scanning import is_config_object
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 class OrphanNodeWarning(UserWarning):
@@ -72,6 +75,36 @@ def _recording(tape: Tape) -> Iterator[None]:
             active -= 1
 
 
+@overload
+def trace(
+    thunk: Callable[[], Any],
+    *,
+    strict: Literal[True] = ...,
+    as_dict: Literal[False] = ...,
+    defaults: DefaultsMode = ...,
+    sharing: Sharing = ...,
+    check_pure: bool = ...,
+) -> "DictConfig": ...
+@overload
+def trace(
+    thunk: Callable[[], Any],
+    *,
+    strict: Literal[True] = ...,
+    as_dict: Literal[True],
+    defaults: DefaultsMode = ...,
+    sharing: Sharing = ...,
+    check_pure: bool = ...,
+) -> dict[str, Any]: ...
+@overload
+def trace(
+    thunk: Callable[[], Any],
+    *,
+    strict: bool,
+    as_dict: bool = ...,
+    defaults: DefaultsMode = ...,
+    sharing: Sharing = ...,
+    check_pure: bool = ...,
+) -> Any: ...
 def trace(
     thunk: Callable[[], Any],
     *,
