@@ -61,8 +61,7 @@ class TraceCallback(EvaluationHooks):
     Args:
         schedule: When: a Schedule, every n steps (n), a list of steps, or text as `"every(100) | at(0, 1)"`.
             A step is the number Lightning gives its loggers: optimizer steps, 0-based.
-        save: What: a selector, its text, a module address, a glob, or a list of these;
-            None: every module's output.
+        save: What: a selector, its text, an address, a glob, or a list of these; None: every module's output.
         storage: None: nothing on disk. A path or `tl.to_disk(...)`: a `.tlspec` bundle, a relative path lying
             under the output folder of a running Hydra job. True: `trace.tlspec` in the Trainer's log folder.
         statistics: Scalars per captured activation to every logger: True for the default set, or names.

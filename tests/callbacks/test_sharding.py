@@ -126,7 +126,13 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+needs_shards_on_a_cpu = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot run fully_shard on a CPU"
+)
+
+
 @pytest.mark.slow
+@needs_shards_on_a_cpu
 def test_a_trainer_with_sharded_parameters_keeps_each_ranks_activations_and_gradients(tmp_path: Path) -> None:
     done = run(tmp_path, TRAINER, str(tmp_path / "run.tlspec"))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -140,6 +146,7 @@ def test_a_trainer_with_sharded_parameters_keeps_each_ranks_activations_and_grad
 
 
 @pytest.mark.slow
+@needs_shards_on_a_cpu
 def test_a_plain_loop_gives_local_shards_and_refuses_what_needs_the_other_processes(tmp_path: Path) -> None:
     """Case C64."""
     done = run(tmp_path, PLAIN, str(tmp_path / "store"))
