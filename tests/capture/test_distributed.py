@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import tl_integrations as tl
@@ -38,9 +38,8 @@ class Relu(nn.Module):
 def test_a_sharded_activation_is_the_local_part_and_says_its_placement(
     mesh: DeviceMesh, save: str, graph: bool
 ) -> None:
-    whole = torch.randn(4, 3)
-    x = distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None).requires_grad_()
-    local = x.to_local().detach()
+    local = torch.randn(2, 3)
+    x = DTensor.from_local(local, mesh, [Shard(0)], run_check=False).requires_grad_()
     taken = tl.record(
         Relu(), x, save=save, graph=graph, gradients=True, summaries=SummaryOptions(statistics=("max",))
     )

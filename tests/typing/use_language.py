@@ -45,7 +45,7 @@ Point(1, 2, 3)  # type: ignore[call-arg]
 assert_type(L.trace(lambda: build(3)), DictConfig)
 assert_type(L.trace(lambda: build(3), as_dict=True), dict[str, Any])
 L.trace(lambda: build(3), sharing="sometimes")  # type: ignore[call-overload]
-L.trace(lambda x: x)  # type: ignore[arg-type]
+L.trace(lambda x: x)  # type: ignore[arg-type, misc]
 
 assert_type(L.to_yaml({"a": 1}), str)
 assert_type(L.is_tracing(), bool)

@@ -34,6 +34,9 @@ class CapturedStep:
         """The same with records that no forward made, such as those of parameters.
 
         They belong to the forward of their moment, so that their names are the same on every step.
+
+        Args:
+            further: Records of the same step.
         """
         if not further:
             return self
