@@ -19,11 +19,13 @@ Where we differ on purpose (torchlens / here: reason):
 import json
 from collections import defaultdict
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from graph_models import MODELS, made
+from packaging.version import Version
 
 import tl_integrations as tl
 
@@ -31,6 +33,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "torchlens_2_36_1.json"
 NOT_ONE_LAYER = {"gpt2": "add", "transformer": "add"}
 SAME_FUNCTION = {"truediv": "div", "iadd": "add"}
 WRITTEN_THROUGH_A_VIEW = {"written": {"mul_1_4:1": "setitem_1_2:1"}}
+FROM_TRANSFORMERS = {"gpt2", "bert"}
 OTHER_FLOPS = {"max", "max_pool2d", "dropout"}
 
 
@@ -103,6 +106,8 @@ def ours(trace: "tl.Trace") -> list[dict[str, Any]]:
 
 @cache
 def traced(name: str) -> "tl.Trace":
+    if name in FROM_TRANSFORMERS and Version(version("transformers")) < Version("5.24"):
+        pytest.skip("the file describes the models of transformers 5.24; older ones call other functions")
     model, inputs = made(name)
     return tl.trace(model, inputs)
 
