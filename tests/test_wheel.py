@@ -138,6 +138,7 @@ def test_make_test_oldest_installs_exactly_the_lower_bounds() -> None:
         assert pinned[requirement.name.lower().replace("_", "-")] == Version(least), requirement
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not os.environ.get("TL_WHEEL"), reason="installs everything anew: make test-wheel")
 def test_a_user_installs_the_wheel_and_trains_with_either_lightning(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
