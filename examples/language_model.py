@@ -64,11 +64,11 @@ def shares(recording: tl.Recording, step: int) -> list[float]:
 
 def main(folder: Path = Path("outputs/language_model"), steps: int = 200) -> tl.Recording:
     """Returns what was captured, opened from the disk."""
+    torch.set_num_threads(1)
     pl.seed_everything(0, verbose=False)
     callback = tl.TraceCallback(
         save=["gpt.transformer.h.*", "gpt.transformer.h.*.*.c_proj"],
         stages=["validate"],
-        statistics=False,
         storage=tl.to_disk(folder / "run.tlspec", overwrite=True),
     )
     trainer = pl.Trainer(
