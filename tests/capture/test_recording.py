@@ -110,3 +110,13 @@ def test_a_record_and_a_recording_say_in_one_line_what_they_are() -> None:
     assert repr(recording.at(4)[:1]) == "<Recording of 1 record of step 4: 0>"
     assert repr(recording[:0]) == "<Recording of 0 records>"
     assert repr(recording) == "<Recording of 4 records of steps 4 to 7: 0, 1>"
+
+
+def test_an_output_or_a_loss_that_cannot_be_had_says_what_to_do() -> None:
+    recorder = tl.Recorder(nn.ReLU(), save=tl.func("relu"))
+    with recorder.watch():
+        recorder.model(torch.ones(2))
+    with pytest.raises(RecordLookupError, match=r"tl\.record\(model, x\)"):
+        _ = recorder.recording.output
+    with pytest.raises(ValueError, match=r"outside torch\.no_grad"):
+        recorder.recording.backward(torch.ones(()))

@@ -113,7 +113,10 @@ class Recording:
                 code="output_forward_failed",
             )
         if not self._output:
-            raise RecordLookupError("This recording does not hold the model's output.")
+            raise RecordLookupError(
+                "This recording does not hold the model's output: it was read from disk, or the calls were "
+                "yours. Take it from the call itself, or record one with `tl.record(model, x)`."
+            )
         return self._output[0]
 
     @property
@@ -206,7 +209,10 @@ class Recording:
             code = "backward_forward_failed" if self.failed else "recording_backward_halted"
             raise RecordingFailedError(f"The forward did not end ({self.outcome.reason}).", code=code)
         if not loss.requires_grad:
-            raise ValueError("The loss does not require grad, so there is nothing to go back through.")
+            raise ValueError(
+                "The loss does not require grad, so there is nothing to go back through. Record outside "
+                "torch.no_grad(), with an input or parameters that require gradients."
+            )
         loss.backward(retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]
         return self
 
