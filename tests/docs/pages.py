@@ -22,7 +22,7 @@ import sys
 import tokenize
 import types
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -162,7 +162,9 @@ def run_script(words: list[str]) -> tuple[str, int]:
     out, code = io.StringIO(), 0
     argv, sys.argv = sys.argv, words
     try:
-        with redirect_stdout(out), redirect_stderr(out):
+        # Standard error stays pytest's: Hydra ends all handlers of logging, and absl's closes a stream that it
+        # does not find there any more.
+        with redirect_stdout(out):
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = int(end.code or 0)

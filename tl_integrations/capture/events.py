@@ -239,9 +239,10 @@ class Record:
         shape = ", ".join(map(str, self.shape))
         kept = "" if self.payload is not None else ", not kept"
         leaf = "" if self.name.endswith(self.path) else self.path
+        part = f", {self.placement}" if self.placement else ""
         return (
             f"<Record {self.name or '(root)'}{leaf}{when}: "
-            f"{str(self.dtype).removeprefix('torch.')}[{shape}] of {self.func_name or self.kind}{kept}>"
+            f"{str(self.dtype).removeprefix('torch.')}[{shape}] of {self.func_name or self.kind}{part}{kept}>"
         )
 
     @property
