@@ -35,9 +35,10 @@ test-next: build/constraints-next.txt ## the suite on the newest pre-release of 
 	$(MAKE) install VENV=.venv-next CONSTRAINTS=$<
 	.venv-next/bin/python -m pytest -n auto tests
 
+# Without the pages and the tables of other libraries, which are made with the newest.
 test-oldest: build/constraints-oldest.txt ## the suite on the oldest releases that pyproject.toml admits
 	$(MAKE) install VENV=.venv-oldest CONSTRAINTS=$< EXTRAS=dev
-	.venv-oldest/bin/python -m pytest -n auto -rs tests
+	.venv-oldest/bin/python -m pytest -n auto -rs tests --ignore=tests/docs --ignore=tests/benchmarks
 
 test-launchers: build/constraints-launchers.txt ## real sweeps through joblib, submitit and Ray
 	$(MAKE) install VENV=.venv-launchers CONSTRAINTS=$< EXTRAS=dev,docs,loggers,launchers

@@ -162,8 +162,8 @@ def run_script(words: list[str]) -> tuple[str, int]:
     out, code = io.StringIO(), 0
     argv, sys.argv = sys.argv, words
     try:
-        # Standard error stays pytest's: Hydra ends all handlers of logging, and absl's closes a stream that it
-        # does not find there any more.
+        # Standard error stays pytest's: Hydra ends all handlers of logging, and absl's then closes its stream
+        # unless that is standard error.
         with redirect_stdout(out):
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:

@@ -46,6 +46,7 @@ def test_a_report_of_nothing_measured_does_not_call_it_healthy() -> None:
     assert "nothing was examined" in text and "Nothing looks wrong" not in text
     row = next(line for line in text.splitlines() if line.strip().startswith("a "))
     assert "not measured" in row and "ok" not in row
+    assert Report(examine(history)).to_dict()["healthy"] is None
 
 
 def test_a_report_is_plain_data_for_scripts() -> None:

@@ -61,11 +61,14 @@ class Report:
         return str(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Findings and newest statistics as plain data that JSON can hold."""
+        """Findings and newest statistics as plain data that JSON can hold.
+
+        `healthy` is None where nothing was measured.
+        """
         history = self.health.history
         stages = {stage: _plain(history.series(stage)) for stage in history.stages}
         return {
-            "healthy": self.health.healthy,
+            "healthy": self.health.healthy if self._measured or not self.health.healthy else None,
             "findings": list(map(_finite, map(asdict, self.health.findings))),
         } | {"stages": stages}
 
