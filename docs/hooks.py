@@ -31,15 +31,17 @@ LINK = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(OUTSIDE)})")
 COMMANDS = "<!-- every command -->"
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the package together as it is installed, so that its docstrings are found under its own names."""
+def on_startup(command: str, dirty: bool) -> None:
+    """Put the package together as it is installed, so that its docstrings are found under its own names.
+
+    Before any plugin looks: mkdocstrings takes no notice of a folder that is not there yet.
+    """
     shutil.rmtree(PACKAGE, ignore_errors=True)
     PACKAGE.mkdir(parents=True)
     own = {path.name: path for path in (ROOT / "tl_integrations").iterdir()}
     for name, source in (own | MAPPED).items():
         if name != "__pycache__":
             (PACKAGE / name).symlink_to(source)
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hydra.core.config_store import ConfigStore
@@ -29,8 +30,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     GlobalHydra.instance().clear()
     for name in sys.modules.keys() - before[-1].keys():
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and (Path(file).is_relative_to(tmp_path) or file.endswith(".md")):
+        if any(
+            place.is_relative_to(tmp_path) or place.suffix == ".md" for place in places(sys.modules[name])
+        ):
             del sys.modules[name]
     for table, old in zip(tables[:-1], before):
         table.clear()
@@ -39,3 +41,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     trusted.update(vouched)
     ConfigStore.instance().repo = repo
     groups.STORED.register()
+
+
+def places(module: ModuleType) -> list[Path]:
+    """The file of a module, and the folders of a package, which need not have a file."""
+    file, folders = getattr(module, "__file__", None), getattr(module, "__path__", ())
+    return [Path(place) for place in (*folders, *([file] if file else []))]

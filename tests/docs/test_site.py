@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -21,6 +22,8 @@ MODULES = ("language", "schedule", "storage", "reporting", "callbacks", "launch"
 
 
 def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+    # As in a clean clone.
+    shutil.rmtree(ROOT / "build" / "package", ignore_errors=True)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
