@@ -109,7 +109,9 @@ def test_sentences_say_where_a_peer_is_faster_level_slower_or_fails() -> None:
     assert told == "1.30 times faster on mlp; level on gpt; 2.0 times slower on conv; fails on lstm"
 
 
-def test_results_md_is_what_the_rows_and_readings_render_to() -> None:
+def test_results_md_is_what_the_rows_and_readings_render_to(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("benchmark_enable"):
+        pytest.skip("rows are being measured, and the page is written when all are")
     assert rendering.WRITTEN.read_text(encoding="utf-8") == rendering.text(results.load())
 
 

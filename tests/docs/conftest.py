@@ -45,5 +45,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def places(module: ModuleType) -> list[Path]:
     """The file of a module, and the folders of a package, which need not have a file."""
-    file, folders = getattr(module, "__file__", None), getattr(module, "__path__", ())
-    return [Path(place) for place in (*folders, *([file] if file else []))]
+    # Some modules answer to any name, so only what a module itself holds counts.
+    found = [vars(module).get("__file__"), *(vars(module).get("__path__") or ())]
+    return [Path(place) for place in found if isinstance(place, str)]
