@@ -143,8 +143,8 @@ def test_finders_as_callbacks_leave_the_schedule_on_the_loggers_steps(finder: An
         [finder(**options), callback, logged], default_root_dir=str(tmp_path), max_steps=6
     )
     trainer.fit(module)
-    # How many steps are left of max_steps after a finder differs among the releases of Lightning.
-    assert len(logged.seen) >= 4
+    # The learning rate finder of Lightning 2.4 counts its own trial steps against max_steps.
+    assert len(logged.seen) == 6 or Version(pytorch_lightning.__version__) < Version("2.6")
     assert steps_of(callback) == [step for step in logged.seen if step % 4 == 0] != []
     assert leftovers(module) == []
 

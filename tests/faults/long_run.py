@@ -72,6 +72,8 @@ def long_run(folder: Path, steps: int) -> str:
     assert opened < 2.0, f"opening took {opened:.2f} s"
     # Beyond what torch takes by itself: that differs by 250 MiB between its builds.
     assert own < 60 << 20, f"opening it took {own >> 20} MiB"
+    # A torch that takes most of the 300 MB before anything is opened says nothing of a bundle.
+    assert peak < 300e6 or peak - own > 230e6, f"the process that opened it took {peak >> 20} MiB"
     return (
         f"{steps} steps in {seconds:.0f} s: memory +{drift / 2**20:.1f} MiB after step {warm}, commit p99 "
         f"{first * 1e6:.0f} us first, {last * 1e6:.0f} us last 1 % ({last / first:.2f}x), {files} files, "
