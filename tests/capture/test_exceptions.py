@@ -1,8 +1,10 @@
 """An exception of any kind, anywhere in a watched forward, leaves nothing behind and arrives unchanged."""
 
+import gc
 import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -80,7 +82,18 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
         "call": nn.Module.__call__,
         "threads": threading.active_count(),
         "grad": torch.is_grad_enabled(),
+        "saved tensors": saved_tensors_are_packed(),
     }
+
+
+def saved_tensors_are_packed() -> bool:
+    """Whether hooks such as a checkpoint's are on; a saved tensor takes no second pair of them."""
+    out = torch.ones(1, requires_grad=True).exp()
+    try:
+        out.grad_fn._raw_saved_result.register_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    except RuntimeError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,6 +238,72 @@ def test_an_interrupt_in_the_removal_itself_leaves_nothing(monkeypatch: pytest.M
     monkeypatch.setattr(arming, "remove", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tl.record(model, x, save=tl.func("relu"))
+    assert snapshot(model) == before
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Without the garbage collector what is in a reference cycle stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def failing(seen: Any) -> bool:
+    """As a predicate, at the first linear layer; as a transform at once."""
+    if getattr(seen, "func_name", "linear") == "linear":
+        raise RuntimeError("boom")
+    return False
+
+
+def log(model: nn.Module, x: Tensor) -> None:
+    recorder = tl.Recorder(model, save="**", on_forward_error="attach_partial")
+    with recorder:
+        recorder(x)
+
+
+def watch(model: nn.Module, x: Tensor) -> None:
+    with tl.Recorder(model, save="**").watch():
+        model(x)
+
+
+FAILING: dict[str, Callable[[nn.Module, Tensor], object]] = {
+    "no capture": lambda model, x: model(x),
+    **{f"record, {plan}": lambda model, x, o=o: tl.record(model, x, **o) for plan, o in PLANS.items()},
+    "log": log,
+    "watch": watch,
+    "trace": tl.trace,
+    "predicate at once": lambda model, x: tl.record(model, x, save=failing, on_predicate_error="fail_fast"),
+    "predicate later": lambda model, x: tl.record(model, x, save=failing, on_predicate_error="accumulate"),
+    "predicate of a trace": lambda model, x: tl.trace(model, x, save=failing),
+    "transform": lambda model, x: tl.record(model, x, save="**", activation_transform=failing),
+    "halt": lambda model, x: tl.record(model, x, save="**", halt=failing),
+}
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("call", FAILING)
+def test_what_a_failed_forward_computed_is_gone_with_its_exception(call: str) -> None:
+    """A smaller batch can be tried at once, and no checkpoint stays open in frames that the error holds."""
+    alive: list[weakref.ref[Tensor]] = []
+
+    class Failing(Explosive):
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.relu(x)
+            alive.append(weakref.ref(x))
+            return super().forward(x)
+
+    ends = call in ("transform", "halt") or call.startswith("predicate")
+    model = Failing(Bomb(RuntimeError, 10**6 if ends else 9))
+    before = snapshot(model)
+    try:
+        FAILING[call](model, torch.randn(2, 4))
+    except (RuntimeError, tl.errors.TLError) as error:
+        assert "boom" in str(error)
+    else:
+        pytest.fail("nothing was raised")
+    assert alive and all(tensor() is None for tensor in alive)
     assert snapshot(model) == before
 
 

@@ -5,7 +5,11 @@ from tl_integrations.errors import PredicateError
 
 
 class ErrorLedger:
-    """Keeps errors up to a limit, and counts them all; or raises the first at once."""
+    """Keeps errors up to a limit, and counts them all; or raises the first at once.
+
+    What is raised has its frames, and these must not have it: such a circle keeps all that a forward computed
+    until the garbage collector comes.
+    """
 
     def __init__(self, fails_fast: bool, limit: int, selector: Selector) -> None:
         self._fails_fast = fails_fast
@@ -18,7 +22,10 @@ class ErrorLedger:
         """Deal with an error that came while a forward is watched."""
         if self._fails_fast:
             error.add_note(f"Raised while capturing with save={self._selector!r}.")
-            raise error
+            try:
+                raise error
+            finally:
+                del error
         self._count += 1
         if len(self.errors) < self._limit:
             self.errors.append(error)
@@ -37,10 +44,16 @@ class ErrorLedger:
             return
         errors, count = self.errors, self._count
         self.clear()
+        try:
+            raise self._summary(errors, count) from errors[0]
+        finally:
+            del errors
+
+    def _summary(self, errors: list[Exception], count: int) -> PredicateError:
         first = errors[0]
-        raised = PredicateError(
+        summary = PredicateError(
             f"{count} event{'s' if count > 1 else ''} could not be captured with save={self._selector!r}; "
             f"the first: {type(first).__name__}: {first}"
         )
-        raised.failures, raised.total_count = tuple(errors), count
-        raise raised from first
+        summary.failures, summary.total_count = tuple(errors), count
+        return summary

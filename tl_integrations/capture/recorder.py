@@ -168,7 +168,11 @@ class Recorder:
             self._outcome = Outcome(status="halted", reason=signal.reason)
         except BaseException as error:
             explain_call(error, self.model, args, kwargs)
-            return self._failed(run, error)
+            # Raised here: from a frame that has the error in a variable, the two would keep each other alive,
+            # with all that the forward computed.
+            if self._failed(run, error):
+                raise
+            return None
         finally:
             self._run = None
         ended = self._end(run, out, own_all=False)
@@ -309,15 +313,13 @@ class Recorder:
         ended = not run.halted and not self._ledger.errors
         return self._remarks.on(run, self._watcher.binding, ended=ended)
 
-    def _failed(self, run: Run, error: BaseException) -> None:
-        """Keep what there is of a forward that raised, and raise it again unless a partial is wanted."""
+    def _failed(self, run: Run, error: BaseException) -> bool:
+        """Keep what there is of a forward that raised; True where the error is to reach the caller."""
         self._outcome = outcome_of(error)
         ended = self._end(run, None, own_all=True, warn=False)
         if self._on_forward_error != "raise":
             self._state = "failed"
         self._failure = failure_of(error, ended)
-        if self._on_forward_error == "raise" or not isinstance(error, Exception):
-            raise error
-        if self._on_forward_error == "attach_partial":
+        if self._on_forward_error == "attach_partial" and isinstance(error, Exception):
             error.partial_recording = self.recording  # type: ignore[attr-defined]
-            raise error
+        return self._on_forward_error != "return_partial" or not isinstance(error, Exception)

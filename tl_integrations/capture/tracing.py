@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
 from torch import Tensor, nn
 
@@ -97,23 +97,26 @@ def trace(
 def _run(recorder: Recorder, input_args: Any, input_kwargs: Mapping[str, Any] | None) -> Recording:
     try:
         recorder.log(input_args, input_kwargs)
+        return recorder.recording
     except PredicateError as error:
         if not error.failures:
             raise
-        raise error.failures[0] from None
+        failures = [error.failures[0]]
     except Exception as error:
-        _fail(recorder.recording, error)
-    return recorder.recording
+        partial = recorder.recording
+        if not partial.failed:
+            raise
+        raise _with_partial(partial, error) from error
+    # Here, and out of the list: an error that is its context's, or in its frames, keeps the forward alive.
+    raise failures.pop()
 
 
-def _fail(partial: Recording, error: Exception) -> NoReturn:
-    if not partial.failed:
-        raise error
+def _with_partial(partial: Recording, error: Exception) -> TraceCaptureError:
     failed = TraceCaptureError(
         f"The forward raised {type(error).__name__}: {error}. `.partial_trace` holds the ops before it."
     )
     failed.partial_trace = build(partial.graph, partial, partial.outcome)
-    raise failed from error
+    return failed
 
 
 def _positions(save: Any) -> list[Any] | None:

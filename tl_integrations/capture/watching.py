@@ -184,4 +184,8 @@ class Watcher:
 
 
 def _raise(error: Exception) -> None:
-    raise error
+    try:
+        raise error
+    finally:
+        # The error has this frame; the frame must not have the error.
+        del error
