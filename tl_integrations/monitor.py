@@ -282,9 +282,13 @@ class StepMonitor:
                 sink.close(outcome)
             except Exception as error:
                 errors.append(error)
-        if errors:
-            with self._guard():
-                raise errors[0]
+        try:
+            if errors:
+                with self._guard():
+                    raise errors[0]
+        finally:
+            # What is raised has this frame, which must not have it: such a circle waits for the collector.
+            errors.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and text: the counter and what the schedule remembers."""

@@ -4,37 +4,43 @@ Every commit is whole or not there: bytes of tensors first, then the lines, the 
 something fails in between, files and columns go back to where they were, and the next commit may try again.
 """
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
-
-from xxhash import xxh3_128
 
 from tl_integrations.capture.events import Moment
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleIOError
+from tl_integrations.storage.chunks import Chunk
 from tl_integrations.storage.filesystem import Folder, UnsyncedError, io_errors, sync_folder
 from tl_integrations.storage.fragments import Fragments
 from tl_integrations.storage.growing import Growing, Mark
+from tl_integrations.storage.index_log import IndexLog
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.position import Position, State
 from tl_integrations.storage.record_lines import step_number
 from tl_integrations.storage.shard_file import ShardFile
-from tl_integrations.storage.tensors import Pair
 from tl_integrations.storage.tlspec import (
-    INDEX,
     MANIFEST,
     OPEN_MANIFEST,
     Plain,
     index_name,
     sum_of,
-    sum_text,
     write_manifest,
 )
 
-_HASHED_AT_ONCE = 1 << 20
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A shard whose files are written, and not durable yet."""
+
+    shard: Plain | None
+    """Its line in the manifest; None without a tensor."""
+    index: Plain
+    """Likewise of its columns."""
+    fd: int
+    """Of the columns."""
 
 
 class Appender:
@@ -70,19 +76,13 @@ class Appender:
         self._named_shard = 0
         self._fragments = Fragments()
         self._growing = self._begin_shard()
-        self._fd = folder.open(INDEX, os.O_RDWR | os.O_CREAT)
-        self._hash = xxh3_128()
-        try:
-            self._hash_what_is_there()
-        except BaseException:
-            self.close()
-            raise
+        self._log = IndexLog(folder)
 
-    def commit(self, captured: CapturedStep, tensors: Sequence[Pair]) -> None:
+    def commit(self, captured: CapturedStep, chunk: Chunk) -> None:
         """Write one captured step.
 
         Args:
-            tensors: For each record its tensor and its gradient, on the CPU.
+            chunk: Its records, with what is stored of them.
         """
         self._refuse_when_broken()
         with self._noticing_failed_syncs("write to"):
@@ -92,7 +92,7 @@ class Appender:
             # A number is never used twice, so that lines of a failed commit never join another one.
             number, self.position.commit = self.position.commit, self.position.commit + 1
             try:
-                self._add_step(number, captured, tensors)
+                self._add_step(number, captured, chunk)
                 self._waiting_commits += 1
                 if self._waiting_commits >= self.options.steps_per_commit:
                     self._write_lines()
@@ -114,20 +114,13 @@ class Appender:
         with self._noticing_failed_syncs("finish"):
             if self._rewind is not None:
                 self._add_rewind(self._rewind)
-            self._roll()
-            self.folder.disk.sync(self._fd)
-            self.folder.sync()
-            self.folder.publish(MANIFEST, write_manifest(self._manifest(outcome, finished)))
-            self.folder.unlink(OPEN_MANIFEST)
+            self._publish(outcome, finished)
             sync_folder(self.folder.path.parent, self.folder.disk)
 
     def close(self) -> None:
         """Let go of the files without finishing anything."""
         self._growing.shard.close()
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):
-                self.folder.disk.close(fd)
+        self._log.close()
 
     @contextmanager
     def _noticing_failed_syncs(self, doing: str) -> Iterator[None]:
@@ -139,13 +132,13 @@ class Appender:
                 self.broken = error
                 raise
 
-    def _add_step(self, number: int, captured: CapturedStep, tensors: Sequence[Pair]) -> None:
-        position, records, nbytes = self.position, captured.records, 0
+    def _add_step(self, number: int, captured: CapturedStep, chunk: Chunk) -> None:
+        position, nbytes = self.position, 0
         self._notice_rewind(captured.moment)
-        while records:
-            self._roll_if_full(len(records[0].shape))
-            added = self._growing.add_records(number, records, tensors, position.generation)
-            records, tensors = records[added.records :], tensors[added.records :]
+        while len(chunk):
+            self._roll_if_full(len(chunk.records[0].shape))
+            added = self._growing.add_records(number, chunk, position.generation)
+            chunk = chunk.cut(added.records, len(chunk))
             position.counts.gradients += added.gradients
             nbytes += added.nbytes
         graph = captured.graph
@@ -185,28 +178,76 @@ class Appender:
 
     def _roll(self) -> None:
         """End the shard, write its columns, begin the next; what fails is begun again by the next call."""
-        growing, position = self._growing, self.position
+        with self._ending_shard() as ended:
+            if ended is not None:
+                self._end_shard(ended)
+
+    @contextmanager
+    def _ending_shard(self) -> Iterator[_Ended | None]:
+        """Write what is missing of the shard and its columns, without waiting for the disk."""
+        growing, disk = self._growing, self.folder.disk
         if growing.lines:
             self._write_lines()
         if growing.columns.empty:
+            yield None
             return
-        finished = growing.shard.finish()
-        if finished is not None:
-            position.shards.append(finished)
-        about = {
-            "bundle": self._about["id"],
-            "shard": growing.shard.number,
-            "index_end": position.index_nbytes,
-        }
-        if position.shards and position.shards[-1]["name"] == growing.shard.name:
-            shard = position.shards[-1]
-            about |= {"shard_nbytes": shard["nbytes"], "shard_sum": shard["sum"]}
-        content, name = growing.columns.encode(about), index_name(growing.shard.number)
-        self.folder.publish(name, content, sync_folder=False)
-        position.indexes.append({"name": name, "nbytes": len(content), "sum": sum_of(content)})
+        shard = growing.shard.prepare()
+        content, name = growing.columns.encode(self._about_index(shard)), index_name(growing.shard.number)
+        with self.folder.written(name, content) as fd:
+            disk.begin_sync(fd)
+            yield _Ended(
+                shard=shard, index={"name": name, "nbytes": len(content), "sum": sum_of(content)}, fd=fd
+            )
+
+    def _end_shard(self, ended: _Ended) -> None:
+        """Make the shard and its columns durable, and begin the next."""
+        growing, position = self._growing, self.position
+        if ended.shard is not None:
+            growing.shard.finish(ended.shard)
+        self.folder.disk.sync(ended.fd)
+        self.folder.rename_written(ended.index["name"])
+        position.shards, position.indexes = self._files(ended)
         position.shard += 1
         position.record = growing.next_record
         self._growing = self._begin_shard()
+
+    def _files(self, ended: _Ended | None) -> tuple[list[Plain], list[Plain]]:
+        """The lists of the manifest: shards, and files of columns."""
+        position = self.position
+        if ended is None:
+            return position.shards, position.indexes
+        shards = [] if ended.shard is None else [ended.shard]
+        return [*position.shards, *shards], [*position.indexes, ended.index]
+
+    def _publish(self, outcome: Outcome, finished: str) -> None:
+        """End the shard and put the manifest in place, which speaks of durable files only.
+
+        All is on its way to the disk before the first sync waits, so that the later ones wait for less.
+        """
+        folder, disk = self.folder, self.folder.disk
+        with self._ending_shard() as ended:
+            content = write_manifest(self._manifest(outcome, finished, ended))
+            with folder.written(MANIFEST, content) as fd:
+                disk.begin_sync(fd)
+                self._log.begin_sync()
+                if ended is not None:
+                    self._end_shard(ended)
+                self._log.sync()
+                folder.sync()
+                disk.sync(fd)
+        folder.rename_written(MANIFEST)
+        folder.sync()
+        folder.unlink(OPEN_MANIFEST)
+
+    def _about_index(self, shard: Plain | None) -> Plain:
+        about = {
+            "bundle": self._about["id"],
+            "shard": self._growing.shard.number,
+            "index_end": self._log.nbytes,
+        }
+        if shard is not None:
+            about |= {"shard_nbytes": shard["nbytes"], "shard_sum": shard["sum"]}
+        return about
 
     def _begin_shard(self) -> Growing:
         durable = self.options.durability == "power"
@@ -223,23 +264,11 @@ class Appender:
                 self.folder.sync()
                 self._named_shard = growing.shard.number
         try:
-            self.folder.disk.write(self._fd, [content])
-            if power:
-                self.folder.disk.sync(self._fd)
-        except OSError:
-            self._cut_index()
-            raise
-        self._hash.update(content)
-        self.position.index_nbytes += len(content)
+            self._log.append(content, durable=power)
+        finally:
+            self.broken = self.broken or self._log.broken
         growing.lines.clear()
         self._waiting_commits = 0
-
-    def _cut_index(self) -> None:
-        try:
-            self.folder.disk.truncate(self._fd, self.position.index_nbytes)
-            self.folder.disk.seek(self._fd, self.position.index_nbytes)
-        except OSError as error:
-            self.broken = error
 
     def _restore(self, mark: Mark, before: State) -> None:
         """Take back what a failed commit did; what it rolled over stays, as lines without a commit."""
@@ -256,22 +285,15 @@ class Appender:
                 "`tl.recover(path)` reads what was committed before."
             ) from self.broken
 
-    def _hash_what_is_there(self) -> None:
-        disk, offset = self.folder.disk, 0
-        while content := disk.read(self._fd, _HASHED_AT_ONCE, offset):
-            self._hash.update(content)
-            offset += len(content)
-        self.position.index_nbytes = offset
-        disk.seek(self._fd, offset)
-
-    def _manifest(self, outcome: Outcome, finished: str) -> Plain:
+    def _manifest(self, outcome: Outcome, finished: str, ended: _Ended | None) -> Plain:
         position = self.position
+        shards, indexes = self._files(ended)
         return self._about | {
             "finished": finished,
             "status": outcome.status,
             "reason": outcome.reason,
             "counts": asdict(position.counts),
-            "shards": position.shards,
-            "indexes": position.indexes,
-            "index": {"nbytes": position.index_nbytes, "sum": sum_text(self._hash.digest())},
+            "shards": shards,
+            "indexes": indexes,
+            "index": {"nbytes": self._log.nbytes, "sum": self._log.sum},
         }

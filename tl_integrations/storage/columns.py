@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,8 @@ from tl_integrations.storage.strict_json import dump, parse
 from tl_integrations.storage.tlspec import VERSION, Plain
 
 _INTEGERS = ("step", "commit", "run", "offset", "nbytes")
-_CODES = ("moment", "site", "statistics_names")
-_WIDTH = len(_INTEGERS) + len(_CODES)
 _GRADIENTS = {"grad_record": "q", "grad_offset": "q", "grad_nbytes": "q", "grad_accumulate": "q"}
-_GRADIENTS |= {"grad_site": "i", "grad_loss_scale": "d"}
+_GRADIENTS |= {"grad_loss_scale": "d"}
 _COMMITS = {"commits": "q", "commit_steps": "q", "commit_graphs": "i"}
 _KINDS = {"q": "<i8", "i": "<i4", "d": "<f8"}
 _VERSIONS = tuple(map(str, range(1, VERSION + 1)))
@@ -34,6 +32,7 @@ class Texts:
         return self.codes.setdefault(text, len(self.codes))
 
     def table(self, opening: str = "{", closing: str = "}") -> np.ndarray:
+        """Of the texts so far, in the order of their numbers."""
         return text_array("[" + ",".join(f"{opening}{text}{closing}" for text in self.codes) + "]")
 
 
@@ -41,23 +40,43 @@ def text_array(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Several records, column by column."""
+
+    step: Sequence[int]
+    commit: Sequence[int]
+    run: Sequence[int]
+    offset: Sequence[int]
+    """-1 without a tensor."""
+    nbytes: Sequence[int]
+    """Likewise."""
+    moment: Sequence[str]
+    site: Sequence[str]
+    statistics_names: Sequence[str | None]
+    """JSON lists."""
+    digests: Sequence[bytes]
+    """16 bytes each; zeros without a tensor."""
+    statistics: Sequence[tuple[float, ...]]
+    histograms: Sequence[str]
+
+
 class Columns:
     """Columns that grow while a shard does; what a failed commit added is taken back."""
 
     def __init__(self, first: int) -> None:
         self.first = first
-        # Row after row: one call per step where a column each would take eight.
-        self._rows = array("q")
+        # Lists of what others hold anyway: adding a step's rows costs no more than copying so many pointers.
+        self._records: dict[str, list[Any]] = {field.name: [] for field in fields(Rows)}
         self._gradients: dict[str, array[Any]] = {n: array(kind) for n, kind in _GRADIENTS.items()}
         self._commits = {name: array(kind) for name, kind in _COMMITS.items()}
-        self._sums, self._gradient_sums = bytearray(), bytearray()
-        self._statistics: list[tuple[float, ...]] = []
-        self._histograms: list[str] = []
+        self._gradient_sites: list[str] = []
+        self._gradient_sums = bytearray()
         self._lines: list[str] = []
-        self._moments, self._sites, self._names, self._graphs = Texts(), Texts(), Texts(), Texts()
+        self._graphs = Texts()
 
     def __len__(self) -> int:
-        return len(self._statistics)
+        return len(self._records["step"])
 
     @property
     def empty(self) -> bool:
@@ -80,33 +99,14 @@ class Columns:
             digest: 16 bytes; zeros without a tensor.
             names: JSON list of its statistics' names.
         """
-        self.extend(integers + self.codes(moment, site, names), digest, [statistics], [histogram])
+        values = (*integers, moment, site, names, digest, statistics, histogram)
+        for column, value in zip(self._records.values(), values, strict=True):
+            column.append(value)
 
-    def codes(self, moment: str, site: str, names: str | None) -> tuple[int, int, int]:
-        """What a row holds in place of these texts."""
-        return (
-            self._moments.code(moment),
-            self._sites.code(site),
-            -1 if names is None else self._names.code(names),
-        )
-
-    def extend(
-        self,
-        rows: Sequence[int],
-        digests: bytes,
-        statistics: Sequence[tuple[float, ...]],
-        histograms: Sequence[str],
-    ) -> None:
-        """Several records.
-
-        Args:
-            rows: Of each the five integers that `add` takes and its three codes.
-            digests: Of all, back to back.
-        """
-        self._rows.extend(rows)
-        self._sums += digests
-        self._statistics += statistics
-        self._histograms += histograms
+    def extend(self, rows: Rows) -> None:
+        """Several records."""
+        for name, column in self._records.items():
+            column += getattr(rows, name)
 
     def add_gradient(
         self,
@@ -120,10 +120,10 @@ class Columns:
         accumulate: int,
     ) -> None:
         values = {"record": record, "offset": offset, "nbytes": nbytes, "accumulate": accumulate}
-        values |= {"site": self._sites.code(site)}
         for name, value in values.items():
             self._gradients[f"grad_{name}"].append(value)
         self._gradients["grad_loss_scale"].append(loss_scale)
+        self._gradient_sites.append(site)
         self._gradient_sums += digest
 
     def add_line(self, text: str) -> None:
@@ -143,32 +143,48 @@ class Columns:
 
     def restore(self, mark: tuple[int, int, int, int]) -> None:
         records, gradients, commits, lines = mark
-        del self._rows[records * _WIDTH :]
+        for rows in self._records.values():
+            del rows[records:]
         for column in self._gradients.values():
             del column[gradients:]
         for column in self._commits.values():
             del column[commits:]
-        del self._sums[records * _DIGEST :], self._gradient_sums[gradients * _DIGEST :]
-        del self._statistics[records:], self._histograms[records:], self._lines[lines:]
+        del self._gradient_sites[gradients:], self._gradient_sums[gradients * _DIGEST :]
+        del self._lines[lines:]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every column and table, as `Segment` and `encode` want them."""
-        rows = np.array(self._rows, "<i8").reshape(-1, _WIDTH)
-        found: dict[str, np.ndarray] = {}
-        for position, name in enumerate(_INTEGERS + _CODES):
-            found[name] = rows[:, position].astype("<i8" if name in _INTEGERS else "<i4")
+        rows = self._records
+        found: dict[str, np.ndarray] = {name: np.array(rows[name], "<i8") for name in _INTEGERS}
         grown: dict[str, array[Any]] = {**self._gradients, **self._commits}
-        found |= {name: np.array(c, _KINDS[c.typecode]) for name, c in grown.items()}
-        found["sum"] = np.frombuffer(bytes(self._sums), np.uint8).reshape(-1, _DIGEST)
-        found["grad_sum"] = np.frombuffer(bytes(self._gradient_sums), np.uint8).reshape(-1, _DIGEST)
-        found["statistics"] = _rectangle(self._statistics)
-        found |= {"moments": self._moments.table(), "sites": self._sites.table()}
-        found |= {"names": self._names.table("", ""), "graphs": self._graphs.table("", "")}
+        found |= {name: np.array(column, _KINDS[column.typecode]) for name, column in grown.items()}
+        found["sum"] = _sums(b"".join(rows["digests"]))
+        found["grad_sum"] = _sums(bytes(self._gradient_sums))
+        found["statistics"] = _rectangle(rows["statistics"])
+        found |= self._texts()
         found |= {"lines": text_array("[" + ",".join(self._lines) + "]")}
-        if any(self._histograms):
-            found["histogram_end"] = np.cumsum([len(text) for text in self._histograms], dtype=np.int64)
-            found["histograms"] = text_array("".join(self._histograms))
+        histograms = rows["histograms"]
+        if any(histograms):
+            found["histogram_end"] = np.cumsum([len(text) for text in histograms], dtype=np.int64)
+            found["histograms"] = text_array("".join(histograms))
         return found
+
+    def _texts(self) -> dict[str, np.ndarray]:
+        """Tables of texts in the order in which they came, and the columns that point into them."""
+        moments, sites, names, rows = Texts(), Texts(), Texts(), self._records
+        coded: dict[str, list[int]] = {"moment": [moments.code(text) for text in rows["moment"]]}
+        coded["statistics_names"] = [
+            -1 if text is None else names.code(text) for text in rows["statistics_names"]
+        ]
+        coded |= {"site": [], "grad_site": []}
+        for owner, text in zip(self._gradients["grad_record"], self._gradient_sites):
+            done, upto = len(coded["site"]), max(owner + 1 - self.first, 0)
+            coded["site"] += map(sites.code, rows["site"][done:upto])
+            coded["grad_site"].append(sites.code(text))
+        coded["site"] += map(sites.code, rows["site"][len(coded["site"]) :])
+        found = {name: np.array(codes, "<i4") for name, codes in coded.items()}
+        found |= {"moments": moments.table(), "sites": sites.table()}
+        return found | {"names": names.table("", ""), "graphs": self._graphs.table("", "")}
 
     def encode(self, metadata: Mapping[str, Any]) -> bytes:
         """The bytes of an index file."""
@@ -179,6 +195,10 @@ def encode_columns(arrays: Mapping[str, np.ndarray], first: int, metadata: Mappi
     """The bytes of an index file that holds these columns."""
     about = {"format": "tlspec-index", "version": VERSION, "first": first, **metadata}
     return encode_table(arrays, {key: str(value) for key, value in about.items()})
+
+
+def _sums(digests: bytes) -> np.ndarray:
+    return np.frombuffer(digests, np.uint8).reshape(-1, _DIGEST)
 
 
 def _rectangle(rows: list[tuple[float, ...]]) -> np.ndarray:

@@ -1,53 +1,25 @@
 """Texts of lines that repeat from step to step, made once and looked up afterwards."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-import torch
-from torch import Tensor
-
 from tl_integrations.capture.events import Moment, Record
-from tl_integrations.storage.record_lines import (
-    moment_fragment,
-    site_fragment,
-    site_key,
-    step_number,
-    tensor_fragment,
-)
-from tl_integrations.storage.shards import entry_kind
+from tl_integrations.storage.record_lines import moment_fragment, step_number
+from tl_integrations.storage.sites import KnownSites
 from tl_integrations.storage.strict_json import dump, number_text, quoted
-from tl_integrations.storage.tensors import CARRIERS, Elements, bytes_of, carrier_shape, elements_kind
-
-_NO_ELEMENTS = elements_kind(0)
-_MOST_KEPT = 1 << 15
-"""Shapes that never repeat must not fill the memory: beyond this, what is known is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class When:
-    """What the lines of a moment's records say of it."""
+class Whens:
+    """What lines say of records' moments, column by column."""
 
-    step: int
-    """As a column holds it."""
-    moment: str
+    steps: Sequence[int]
+    """As a column holds them."""
+    moments: Sequence[str]
     """The inside of a JSON object, without the step."""
-    line: str
+    lines: Sequence[str]
     """Likewise, with the step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What is the same for a tensor on every step."""
-
-    line: str
-    """The inside of a JSON object."""
-    entry: str = ""
-    """What `entry_kind` says; empty without a tensor."""
-    nbytes: int = -1
-    """Of the stored tensor; -1 without one."""
-    elements: type[Elements] = _NO_ELEMENTS
-    """An array of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,34 +44,23 @@ class Fragments:
     """The texts of one bundle."""
 
     def __init__(self) -> None:
-        self._sites: dict[object, Site] = {}
+        self.sites: KnownSites = KnownSites()
         self._names: dict[tuple[str, ...], Names] = {}
         self._moment, self._generation = Moment(), -1
-        self._when = When(step=0, moment="", line="")
+        self._when = (0, "", "")
 
-    def when(self, moment: Moment, generation: int) -> When:
-        """The records of a step share one."""
-        if moment is not self._moment or generation != self._generation:
-            step, text = step_number(moment.step), moment_fragment(moment, generation)
-            shown = "null" if moment.step is None else step
-            self._when = When(step=step, moment=text, line=f'"step":{shown},{text}')
-            self._moment, self._generation = moment, generation
-        return self._when
-
-    def site(self, record: Record, kept: Tensor | None) -> Site:
-        """Of a record whose stored tensor is `kept`."""
-        key = (site_key(record), None) if kept is None else (site_key(record), kept.dtype, kept.shape)
-        found = self._sites.get(key)
-        if found is None:
-            found = self._remember(key, _site(record, kept))
-        return found
-
-    def gradient(self, kept: Tensor) -> Site:
-        key = (kept.dtype, tuple(kept.shape))
-        found = self._sites.get(key)
-        if found is None:
-            found = self._remember(key, _stored(tensor_fragment(*key), *key))
-        return found
+    def whens(self, records: Sequence[Record], generation: int) -> Whens:
+        """Of each record; those of a step share one moment."""
+        moments, size = [record.moment for record in records], len(records)
+        if len(set(map(id, moments))) == 1:
+            step, moment, line = self._of(moments[0], generation)
+            return Whens(steps=[step] * size, moments=[moment] * size, lines=[line] * size)
+        rows = [self._of(moment, generation) for moment in moments]
+        return Whens(
+            steps=[step for step, _, _ in rows],
+            moments=[moment for _, moment, _ in rows],
+            lines=[line for _, _, line in rows],
+        )
 
     def names(self, statistics: Mapping[str, float]) -> Names:
         key = tuple(statistics)
@@ -111,22 +72,10 @@ class Fragments:
             self._names[key] = found
         return found
 
-    def _remember(self, key: object, site: Site) -> Site:
-        if len(self._sites) >= _MOST_KEPT:
-            self._sites.clear()
-        self._sites[key] = site
-        return site
-
-
-def _site(record: Record, kept: Tensor | None) -> Site:
-    if kept is None:
-        return Site(line=site_fragment(record, None))
-    stored = (kept.dtype, tuple(kept.shape))
-    same = stored == (record.dtype, tuple(record.shape))
-    return _stored(site_fragment(record, None if same else stored), *stored)
-
-
-def _stored(line: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Site:
-    entry = entry_kind(CARRIERS[dtype].code, carrier_shape(dtype, shape))
-    nbytes = bytes_of(dtype, shape)
-    return Site(line=line, entry=entry, nbytes=nbytes, elements=elements_kind(nbytes))
+    def _of(self, moment: Moment, generation: int) -> tuple[int, str, str]:
+        if moment is not self._moment or generation != self._generation:
+            step, text = step_number(moment.step), moment_fragment(moment, generation)
+            shown = "null" if moment.step is None else step
+            self._when = (step, text, f'"step":{shown},{text}')
+            self._moment, self._generation = moment, generation
+        return self._when

@@ -1,36 +1,41 @@
 """The open end of a bundle: one growing shard, its columns, and the lines that are not written yet."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from torch import Tensor
 
-from tl_integrations.capture.events import Gradient, Record
+from tl_integrations.capture.events import Record
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import CapturedStep
-from tl_integrations.storage.columns import Columns
-from tl_integrations.storage.fragments import Fragments, Site
+from tl_integrations.storage.chunk_lines import gradient_line, numbers_of, record_lines, told_of
+from tl_integrations.storage.chunks import Chunk
+from tl_integrations.storage.columns import Columns, Rows
+from tl_integrations.storage.fragments import Fragments
 from tl_integrations.storage.options import WriteOptions
-from tl_integrations.storage.record_lines import histogram_fragment, step_number
+from tl_integrations.storage.record_lines import step_number
 from tl_integrations.storage.shard_file import ShardFile
-from tl_integrations.storage.strict_json import dump, number_text
-from tl_integrations.storage.tensors import Pair, address_of, plain, reduce, refusal
-from tl_integrations.storage.tlspec import MOST_RECORDS_PER_SHARD, line, sealed, sum_text
+from tl_integrations.storage.sites import Sites
+from tl_integrations.storage.stored import Stored, records_within, stored_of
+from tl_integrations.storage.strict_json import dump
+from tl_integrations.storage.tensors import all_plain, plain, reduce, refusal
+from tl_integrations.storage.tlspec import MOST_RECORDS_PER_SHARD, line
 
 _NO_SUM = bytes(16)
-_AT_ONCE = 16 << 20
+_AT_ONCE = 64 << 20
 """Bytes that are placed before they are written: casts and other copies must not hold a whole step twice."""
 
 
-class _Place(NamedTuple):
-    """Where a tensor lies in the shard."""
+class _Places(NamedTuple):
+    """Where tensors lie in the shard: columns of one length."""
 
-    site: Site
-    offset: int
-    """-1 without a tensor."""
-    entry: int
-    """Its number among the shard's entries; -1 without a tensor."""
+    starts: Sequence[int]
+    digests: Sequence[bytes]
+    told: Sequence[str]
+    """What lines say of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Mark:
     """A place to come back to."""
 
     shard: int
-    tensors: tuple[int, int, int, int]
+    tensors: tuple[int, int, int]
     rows: tuple[int, int, int, int]
     lines: int
 
@@ -76,11 +81,7 @@ class Growing:
 
     def is_full(self, dimensions: int = 0) -> bool:
         """Whether another record, whose tensor has so many dimensions, belongs into the next shard."""
-        return self._is_full(dimensions, 0)
-
-    def _is_full(self, dimensions: int, placed: int) -> bool:
-        records = len(self.columns) + placed
-        full = self.shard.nbytes >= self._options.shard_bytes or records >= MOST_RECORDS_PER_SHARD
+        full = self.shard.nbytes >= self._options.shard_bytes or len(self.columns) >= MOST_RECORDS_PER_SHARD
         return full or not self.shard.has_room(2 * dimensions)
 
     def mark(self) -> Mark:
@@ -98,106 +99,105 @@ class Growing:
         del self.lines[mark.lines if here else 0 :]
         self.shard.restore(mark.tensors if here else None)
 
-    def add_records(
-        self, commit: int, records: Sequence[Record], tensors: Sequence[Pair], generation: int
-    ) -> Added:
-        """Append some records, one at least: until the shard is full, or the bytes are enough for one go.
+    def add_records(self, commit: int, chunk: Chunk, generation: int) -> Added:
+        """Append a chunk's first records, one at least: until the shard is full, or enough for one go."""
+        chunk = chunk.cut(0, self._most(chunk))
+        records = chunk.records
+        tensors = self._plain(records, chunk.tensors, "")
+        gradients = self._plain(records, chunk.gradients, "gradient of ")
+        sites = self._fragments.sites.of(records, tensors)
+        stored = stored_of(sites, tensors, gradients, self._fragments.sites.gradient)
+        starts = self.shard.starts(stored.sites.nbytes)
+        most = records_within(stored, starts, self._options.shard_bytes, len(chunk))
+        if most < len(chunk):
+            return self.add_records(commit, chunk.cut(0, most), generation)
+        places = self._write(records, stored, starts)
+        self._add_lines(commit, generation, records, sites, stored, places)
+        return Added(records=len(chunk), gradients=stored.gradients, nbytes=sum(stored.sites.nbytes))
 
-        Args:
-            tensors: Of each record its tensor and its gradient.
-        """
-        placed: list[tuple[Record, _Place, _Place | None]] = []
-        nbytes = gradients = 0
-        for record, (tensor, gradient) in zip(records, tensors, strict=True):
-            number = self.next_record + len(placed)
-            if placed and (self.shard.waiting >= _AT_ONCE or self._is_full(len(record.shape), len(placed))):
-                break
-            place, graded = self._place("r", number, record, tensor), None
-            nbytes += max(place.site.nbytes, 0)
-            if gradient is not None and record.gradient is not None:
-                graded = self._place("g", number, record, gradient)
-                nbytes, gradients = nbytes + graded.site.nbytes, gradients + 1
-            placed.append((record, place, graded))
-        self.shard.flush()
-        self._add_lines(commit, placed, generation)
-        return Added(records=len(placed), gradients=gradients, nbytes=nbytes)
+    def _most(self, chunk: Chunk) -> int:
+        """How many records may be taken at once: one at least."""
+        dimensions = 2 * max([len(record.shape) for record in chunk.records])
+        most = min(len(chunk), MOST_RECORDS_PER_SHARD - len(self.columns), self.shard.room(dimensions))
+        return min(bisect_left(list(accumulate(chunk.sizes[:most])), _AT_ONCE) + 1, most)
+
+    def _plain(
+        self, records: Sequence[Record], tensors: Sequence[Tensor | None], which: str
+    ) -> Sequence[Tensor | None]:
+        """What is stored of each tensor, its elements in order."""
+        given = [tensor for tensor in tensors if tensor is not None]
+        if not self._reduces and all_plain(given):
+            return tensors
+        kept: list[Tensor | None] = []
+        for record, tensor in zip(records, tensors):
+            if tensor is not None:
+                try:
+                    if self._reduces:
+                        tensor = reduce(tensor, self._options.dtype, self._options.samples)
+                    tensor = plain(tensor)
+                except (RuntimeError, TypeError) as error:
+                    raise refusal(f"{which}{record.name}", error) from error
+            kept.append(tensor)
+        return kept
+
+    def _write(self, records: Sequence[Record], stored: Stored, starts: Sequence[int]) -> _Places:
+        first, sites, shard = 2 * self.next_record, stored.sites, self.shard
+        names = [first + name for name in stored.names]
+        digests = shard.append(names, sites.kinds, starts, stored.contents(records))
+        return _Places(starts[:-1], digests, told_of(shard.number, starts[:-1], sites, digests))
 
     def _add_lines(
-        self, commit: int, placed: Sequence[tuple[Record, _Place, _Place | None]], generation: int
+        self,
+        commit: int,
+        generation: int,
+        records: Sequence[Record],
+        sites: Sites,
+        stored: Stored,
+        places: _Places,
     ) -> None:
         """Lines and columns of records whose bytes are written."""
-        number = self.next_record
-        rows: list[int] = []
-        digests: list[bytes] = []
-        statistics: list[tuple[float, ...]] = []
-        histograms: list[str] = []
-        for record, place, graded in placed:
-            site, when = place.site, self._fragments.when(record.moment, generation)
-            digest, tail = self._told(place)
-            names, numbers, histogram, told = self._numbers(record)
-            head = f'{{"kind":"record","record":{number},"commit":{commit},{when.line}'
-            self.lines.append(sealed(f'{head},"run":{record.run_index},{site.line}{tail}{told}'))
-            rows += when.step, commit, record.run_index, place.offset, site.nbytes
-            rows += self.columns.codes(when.moment, site.line, names)
-            digests.append(digest)
-            statistics.append(numbers)
-            histograms.append(histogram)
-            if graded is not None and record.gradient is not None:
-                self._add_gradient(commit, number, record.gradient, graded)
-            number += 1
-        self.columns.extend(rows, b"".join(digests), statistics, histograms)
-
-    def _place(self, prefix: str, number: int, record: Record, tensor: Tensor | None) -> _Place:
-        """Take a record's tensor (`r`) or its gradient (`g`)."""
-        if tensor is None:
-            return _Place(self._fragments.site(record, None), -1, -1)
-        try:
-            kept, address = self._kept(tensor)
-        except (RuntimeError, TypeError) as error:
-            raise refusal(record.name if prefix == "r" else f"gradient of {record.name}", error) from error
-        site = self._fragments.site(record, kept) if prefix == "r" else self._fragments.gradient(kept)
-        content = site.elements.from_address(address)
-        if kept is not tensor:
-            content.owner = kept  # type: ignore[attr-defined]
-        return _Place(site, *self.shard.place(f"{prefix}{number:09d}", site.entry, content, site.nbytes))
-
-    def _told(self, place: _Place) -> tuple[bytes, str]:
-        """The checksum of what lies at a place, and what a line says of the place."""
-        if place.entry < 0:
-            return _NO_SUM, ""
-        digest = self.shard.digests[place.entry]
-        where = f',"shard":{self.shard.number},"offset":{place.offset},"nbytes":{place.site.nbytes}'
-        return digest, f'{where},"sum":"{sum_text(digest)}"'
-
-    def _add_gradient(self, commit: int, owner: int, gradient: Gradient, place: _Place) -> None:
-        site = place.site
-        digest, tail = self._told(place)
-        scale, accumulate = float(gradient.loss_scale), int(gradient.accumulate)
-        head = f'{{"kind":"grad","record":{owner},"commit":{commit},{site.line}{tail}'
-        self.lines.append(sealed(f'{head},"loss_scale":{dump(number_text(scale))},"accumulate":{accumulate}'))
-        self.columns.add_gradient(
-            record=owner,
-            site=site.line,
-            offset=place.offset,
-            nbytes=site.nbytes,
-            digest=digest,
-            loss_scale=scale,
-            accumulate=accumulate,
+        size = len(records)
+        whens = self._fragments.whens(records, generation)
+        numbers = numbers_of(records, self._fragments)
+        told = stored.by_record(size, places.told, "")
+        lines = record_lines(self.next_record, commit, records, whens, sites, told, numbers)
+        if stored.gradients:
+            self._add_gradients(commit, records, stored, places, lines)
+        self.lines += lines
+        rows = Rows(
+            step=whens.steps,
+            commit=[commit] * size,
+            run=[record.run_index for record in records],
+            offset=stored.by_record(size, places.starts, -1),
+            nbytes=sites.nbytes,
+            moment=whens.moments,
+            site=sites.lines,
+            statistics_names=numbers.names,
+            digests=stored.by_record(size, places.digests, _NO_SUM),
+            statistics=numbers.values,
+            histograms=numbers.histograms,
         )
+        self.columns.extend(rows)
 
-    def _numbers(self, record: Record) -> tuple[str | None, tuple[float, ...], str, str]:
-        """Names and values of a record's statistics, its histogram, and what its line says of them."""
-        names: str | None = None
-        values: tuple[float, ...] = ()
-        told = ""
-        if record.statistics is not None:
-            known = self._fragments.names(record.statistics)
-            names, values = known.table, tuple(map(float, record.statistics.values()))
-            told = f',"statistics":{{{known.fragment(values)}}}'
-        if record.histogram is None:
-            return names, values, "", told
-        histogram = histogram_fragment(record.histogram)
-        return names, values, histogram, f'{told},"histogram":{histogram}'
+    def _add_gradients(
+        self, commit: int, records: Sequence[Record], stored: Stored, places: _Places, lines: list[str]
+    ) -> None:
+        """Columns of the gradients, and their lines, each behind that of its record."""
+        for name, site, start, digest, told in zip(stored.names, stored.sites.each, *places, strict=True):
+            gradient, position = records[name // 2].gradient, name // 2
+            if name % 2 == 0 or gradient is None:
+                continue
+            owner, scale = self.next_record + position, float(gradient.loss_scale)
+            lines[position] += gradient_line(commit, owner, gradient, site, told)
+            self.columns.add_gradient(
+                record=owner,
+                site=site.line,
+                offset=start,
+                nbytes=site.nbytes,
+                digest=digest,
+                loss_scale=scale,
+                accumulate=int(gradient.accumulate),
+            )
 
     def add_graph(self, graph: GraphLog) -> None:
         for content in graph.to_lines():
@@ -220,13 +220,6 @@ class Growing:
         }
         self.lines.append(line(fields if graph is None else fields | {"graph": graph}))
         self.columns.add_commit(commit, step_number(captured.moment.step), graph)
-
-    def _kept(self, tensor: Tensor) -> tuple[Tensor, int]:
-        """What is stored of a tensor, and where that lies."""
-        if self._reduces:
-            tensor = reduce(tensor, self._options.dtype, self._options.samples)
-        kept = plain(tensor)
-        return kept, address_of(kept)
 
     def _add_line(self, fields: dict[str, object]) -> None:
         self.lines.append(line(fields))

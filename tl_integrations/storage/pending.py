@@ -3,18 +3,17 @@
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tl_integrations.capture.protocols import CapturedStep, Outcome
 from tl_integrations.errors import BundleError, BundleIOError
 from tl_integrations.storage.begin import Begun
+from tl_integrations.storage.chunks import Chunk
 from tl_integrations.storage.opening import backup_of, remove_bundle
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.position import Counts
 from tl_integrations.storage.provenance import Identity
-from tl_integrations.storage.tensors import Pair
 
 EXIT_SECONDS = 10.0
 """How long the interpreter's exit, or the end of a forgotten sink, waits for the disk."""
@@ -27,7 +26,7 @@ class Waiting:
     """A captured step on its way to the disk."""
 
     captured: CapturedStep
-    tensors: Sequence[Pair]
+    chunk: Chunk
     nbytes: int
 
 
@@ -80,8 +79,10 @@ class Pending:
     def raise_error(self) -> None:
         """Raise, once, what went wrong on the thread."""
         error, self.error = self.error, None
-        if error is not None:
-            raise error
+        try:
+            _raise_again(error)
+        finally:
+            del error
 
     def _fits(self, step: Waiting) -> bool:
         if not self.waiting and not self.busy:
@@ -112,7 +113,7 @@ class Pending:
 
     def _write(self, step: Waiting) -> BaseException | None:
         try:
-            self.begun.appender.commit(step.captured, step.tensors)
+            self.begun.appender.commit(step.captured, step.chunk)
         except BaseException as error:
             return error
         return None
@@ -133,8 +134,19 @@ def close(queue: Pending, outcome: Outcome, identity: Identity, seconds: float) 
         # A thread that still writes keeps its files; the bundle stays unfinished.
         if not queue.thread.is_alive():
             queue.begun.close()
-    if error is not None:
-        raise error
+    try:
+        _raise_again(error)
+    finally:
+        del error
+
+
+def _raise_again(error: BaseException | None) -> None:
+    """Raise an error whose frames are not to have it: such a circle would keep the step's tensors alive."""
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error
 
 
 def _finish(

@@ -16,8 +16,6 @@ from torch import Tensor
 from tl_integrations.errors import BundleCorruptError, UnsupportedTensorError
 
 Elements: TypeAlias = "Array[c_ubyte]"
-Pair: TypeAlias = tuple[Tensor | None, Tensor | None]
-"""A record's tensor and its gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +106,24 @@ def unstorable(tensor: Tensor) -> str:
     return ""
 
 
+def all_storable(tensors: Sequence[Tensor]) -> bool:
+    """Whether `unstorable` would be empty for each, in half the time of asking it."""
+    return (
+        set(map(type, tensors)) <= _PLAIN_TYPES
+        and not any(map(_is_wrapped, tensors))
+        and not any([tensor.is_nested or tensor.is_meta for tensor in tensors])
+        and {tensor.layout for tensor in tensors} <= {torch.strided}
+        and {tensor.dtype for tensor in tensors} <= CARRIERS.keys()
+    )
+
+
 def to_host(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The same values on the CPU, without a graph; several of one GPU cross together.
 
     Copies are queued on the current stream, the one that made the values, and waited for once per device.
     """
+    if all([tensor is None or (tensor.is_cpu and not tensor.requires_grad) for tensor in tensors]):
+        return list(tensors)
     moved: list[Tensor | None] = []
     devices: set[torch.device] = set()
     for tensor in tensors:
@@ -139,6 +150,16 @@ def reduce(tensor: Tensor, dtype: torch.dtype | None, samples: int | None) -> Te
     if dtype is not None and tensor.dtype.is_floating_point and tensor.dtype is not dtype:
         tensor = tensor.to(dtype)
     return tensor
+
+
+def all_plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether `plain` would give each back as it is, in half the time of asking it."""
+    return all(
+        [
+            tensor.is_contiguous() and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+            for tensor in tensors
+        ]
+    )
 
 
 def plain(tensor: Tensor) -> Tensor:

@@ -2,24 +2,19 @@
 
 import os
 import weakref
-from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-
-from tl_integrations.capture.events import Payload, Record
 from tl_integrations.capture.protocols import CapturedStep, Outcome, SinkContext, SinkNeeds
 from tl_integrations.errors import BundleError, BundleLimitError
 from tl_integrations.options import SummaryOptions
 from tl_integrations.storage.begin import begin
+from tl_integrations.storage.chunks import bare_chunk, chunk_of
 from tl_integrations.storage.filesystem import DISK, Disk
 from tl_integrations.storage.opening import bundle_path
 from tl_integrations.storage.options import WriteOptions
 from tl_integrations.storage.pending import Pending, Waiting, abandon, close, not_written
 from tl_integrations.storage.provenance import IDENTITY, Identity
-from tl_integrations.storage.tensors import Pair, refusal, to_host, unstorable
 
 CLOSE_SECONDS = 600.0
 """How long `close` waits for the disk before it gives up and says what was not written."""
@@ -91,10 +86,10 @@ class TlspecSink:
         with queue.changed:
             queue.raise_error()
         records = captured.records
-        tensors = _tensors(records) if self._options.tensors else [(None, None)] * len(records)
-        nbytes = sum([tensor.nbytes for tensor in chain.from_iterable(tensors) if tensor is not None])
+        chunk = chunk_of(records) if self._options.tensors else bare_chunk(records)
+        nbytes = sum(chunk.sizes)
         self._check_limit(nbytes, captured)
-        if queue.put(Waiting(captured=captured, tensors=tensors, nbytes=nbytes)):
+        if queue.put(Waiting(captured=captured, chunk=chunk, nbytes=nbytes)):
             self._accepted_bytes += nbytes
         else:
             self._count_dropped(captured)
@@ -163,28 +158,6 @@ class TlspecSink:
         with self._queue.changed:
             self._queue.dropped.dropped_steps += 1
             self._queue.dropped.dropped_records += len(captured.records)
-
-
-def _tensors(records: Sequence[Record]) -> list[Pair]:
-    """The records' tensors and gradients on the host; several GPU tensors cross together."""
-    found: list[Tensor | None] = []
-    for record in records:
-        found.append(_read(record.payload, record, ""))
-    for record in records:
-        gradient = record.gradient
-        found.append(None if gradient is None else _read(gradient.payload, record, "gradient of "))
-    host = to_host(found)
-    return list(zip(host[: len(records)], host[len(records) :], strict=True))
-
-
-def _read(payload: Payload | None, record: Record, which: str) -> Tensor | None:
-    if payload is None:
-        return None
-    tensor = payload.read()
-    reason = unstorable(tensor)
-    if reason:
-        raise refusal(f"{which}{record.name}", reason)
-    return tensor
 
 
 def outcome_after(error: BaseException | None) -> Outcome:
