@@ -212,7 +212,10 @@ def test_a_hundred_benign_configs_build() -> None:
         )
 
 
-@pytest.mark.parametrize("name", HYDRA)
+NO_LIST = pytest.param("", marks=pytest.mark.skip(reason="this Hydra refuses nothing by name"))
+
+
+@pytest.mark.parametrize("name", HYDRA or [NO_LIST])
 def test_row_30_what_hydra_refuses_fails_where_it_is_traced(name: str) -> None:
     if name.startswith(("antigravity", "this")):
         return

@@ -13,7 +13,7 @@ from tl_integrations.capture.grouping import layer_labels
 from tl_integrations.capture.labels import raw_labels
 from tl_integrations.capture.oplog import GraphLog
 from tl_integrations.capture.protocols import CapturedStep
-from tl_integrations.capture.records import make_records
+from tl_integrations.capture.records import make_records, without_tensors
 from tl_integrations.capture.run import Run
 from tl_integrations.capture.selector import Selector
 from tl_integrations.capture.selectors import Label
@@ -131,7 +131,7 @@ class SentPass:
         self.key: tuple[Moment, int] = sent.key
         self.logged: bool = sent.logged
         self.graph: GraphLog | None = sent.graph
-        self.records: list[Record] = [replace(record, payload=None, gradient=None) for record in sent.records]
+        self.records: list[Record] = [without_tensors(record) for record in sent.records]
 
 
 def captured_step(

@@ -2,12 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
 
 from tl_integrations.capture.calls import CallPath
 from tl_integrations.capture.catch import Catch
 from tl_integrations.capture.events import Event, Record
 from tl_integrations.capture.labels import type_of
 from tl_integrations.capture.run import Run
+
+_TENSORS = ("payload", "gradient")
+_KEPT = tuple(field.name for field in fields(Record) if field.name not in _TENSORS)
+_kept_of: Any = attrgetter(*_KEPT)
+_SETTERS: list[Any] = [Record.__dict__[name].__set__ for name in (*_KEPT, *_TENSORS)]
 
 
 def make_records(
@@ -71,6 +79,15 @@ def make_records(
                 placement=caught.placement,
             )
         )
+    return made
+
+
+def without_tensors(record: Record) -> Record:
+    """The same record without payload and gradient."""
+    # Of every captured step all records are remembered so: `dataclasses.replace` takes 16 us for one, this 3.
+    made = object.__new__(Record)
+    for put, value in zip(_SETTERS, (*_kept_of(record), None, None)):
+        put(made, value)
     return made
 
 

@@ -14,6 +14,7 @@ from tl_integrations.capture.protocols import (
 )
 from tl_integrations.capture.record_tables import MemoryTable
 from tl_integrations.capture.recording import Recording
+from tl_integrations.capture.records import without_tensors
 from tl_integrations.capture.samples import SAMPLE_IDS
 from tl_integrations.errors import CaptureError
 from tl_integrations.options import SummaryOptions
@@ -109,7 +110,6 @@ def union_of_needs(needs: Sequence[SinkNeeds]) -> SinkNeeds:
 def without_payloads(captured: CapturedStep) -> CapturedStep:
     """The same step with statistics and sample ids only, small enough to remember."""
     records = [
-        record if record.address == SAMPLE_IDS else replace(record, payload=None, gradient=None)
-        for record in captured.records
+        record if record.address == SAMPLE_IDS else without_tensors(record) for record in captured.records
     ]
     return replace(captured, records=records)

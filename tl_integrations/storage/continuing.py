@@ -46,7 +46,8 @@ def reopen(folder: Folder, *, durable: bool) -> tuple[Plain, Position]:
         manifest = read_open_manifest(folder, names)
     if not manifest:
         raise BundleCorruptError(
-            f"{str(folder.path)!r} was given up before it began; pass overwrite=True to replace it."
+            f"{str(folder.path)!r} was given up before it began; "
+            "`tl.to_disk(path, overwrite=True)` replaces it."
         )
     with io_errors("reopen", folder.path):
         return manifest, _position(folder, names, manifest, durable)

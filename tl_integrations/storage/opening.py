@@ -158,8 +158,8 @@ def decide(path: Path, options: WriteOptions, context: SinkContext, disk: Disk =
     state = "a finished bundle" if standing.kind == "finished" else "a bundle that was not finished"
     recover = "" if standing.kind == "finished" else " `tl.recover(path)` reads what it holds."
     raise BundleExistsError(
-        f"{str(path)!r} is {state}.{recover} Choose another path, or pass overwrite=True to replace it "
-        "or resume=True to go on with it."
+        f"{str(path)!r} is {state}.{recover} Choose another path, or say "
+        f"`tl.to_disk({str(path)!r}, overwrite=True)` to replace it, `resume=True` to go on with it."
     )
 
 
