@@ -1,7 +1,7 @@
 """The records of one or several bundles as a table: rows made when asked for, columns without rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -21,35 +21,12 @@ from tl_integrations.storage.record_lines import (
     read_site,
     read_tensor_fields,
 )
+from tl_integrations.storage.repeating import CodedColumn, StepColumn
 from tl_integrations.storage.strict_json import parse
 from tl_integrations.storage.tlspec import NO_STEP, Plain
 
 _DEFAULT_MOMENT = Moment()
 _DEFAULT_RECORD = Record()
-
-
-class CodedColumn(Sequence[Any]):
-    """A column whose values repeat: numbers into a short list of values."""
-
-    def __init__(self, codes: np.ndarray, values: Sequence[Any]) -> None:
-        self.codes: np.ndarray = codes
-        self.values: Sequence[Any] = values
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return CodedColumn(self.codes[index], self.values)
-        return self.values[self.codes[index]]
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.values.__getitem__, self.codes.tolist())
-
-    def rows_of(self, value: Any) -> np.ndarray:
-        """Rows with that value, rising."""
-        wanted = [code for code, other in enumerate(self.values) if other == value]
-        return np.flatnonzero(np.isin(self.codes, wanted))
 
 
 class Part:
@@ -218,7 +195,7 @@ class BundleTable:
         return cast(Sequence[int], np.flatnonzero(np.asarray(column) == value))
 
     @cached_property
-    def _steps(self) -> "StepColumn":
+    def _steps(self) -> StepColumn:
         return StepColumn(self._joined("step"))
 
     def _joined(self, name: str) -> np.ndarray:
@@ -237,33 +214,6 @@ class BundleTable:
                 renumbered[code] = values.setdefault(value_of(part, code), len(values))
             pieces.append(renumbered[own])
         return CodedColumn(np.concatenate(pieces) if pieces else np.zeros(0, np.int32), list(values))
-
-
-class StepColumn(Sequence[Any]):
-    """Steps as 64-bit numbers, None for records outside of a loop."""
-
-    def __init__(self, numbers: np.ndarray) -> None:
-        self.numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return StepColumn(self.numbers[index])
-        step = int(self.numbers[index])
-        return None if step == NO_STEP else step
-
-    def __iter__(self) -> Iterator[Any]:
-        return (None if step == NO_STEP else step for step in self.numbers.tolist())
-
-    def rows_of(self, value: Any) -> np.ndarray:
-        """Rows with that step, rising."""
-        return np.flatnonzero(self.numbers == (NO_STEP if value is None else value))
-
-    def distinct(self) -> list[int]:
-        """The steps, rising, each once."""
-        return [step for step in np.unique(self.numbers).tolist() if step != NO_STEP]
 
 
 def kept_rows(parts: Sequence[Part]) -> list[np.ndarray]:

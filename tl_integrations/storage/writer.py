@@ -10,10 +10,11 @@ from tl_integrations.errors import BundleError, BundleLimitError
 from tl_integrations.options import SummaryOptions
 from tl_integrations.storage.begin import begin
 from tl_integrations.storage.chunks import bare_chunk, chunk_of
+from tl_integrations.storage.closing import abandon, close, not_written
 from tl_integrations.storage.filesystem import DISK, Disk
 from tl_integrations.storage.opening import bundle_path
 from tl_integrations.storage.options import WriteOptions
-from tl_integrations.storage.pending import Pending, Waiting, abandon, close, not_written
+from tl_integrations.storage.pending import Pending, Waiting
 from tl_integrations.storage.provenance import IDENTITY, Identity
 
 CLOSE_SECONDS = 600.0
