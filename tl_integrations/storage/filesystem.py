@@ -49,11 +49,13 @@ class Disk:
         """All bytes of all buffers, in order: short writes and signals are continued."""
         left = [buffer for buffer in buffers if len(buffer)]
         while left:
+            now = left[:_MOST_BUFFERS]
             try:
-                written = self.call("write", os.writev, fd, left[:_MOST_BUFFERS])
+                written = self.call("write", os.writev, fd, now)
             except InterruptedError:
                 continue
-            left = _after(left, written)
+            whole = written == sum(map(len, now))
+            left = left[len(now) :] if whole else _after(left, written)
 
     def pwrite(self, fd: int, content: Buffer, offset: int) -> None:
         left = memoryview(content).cast("B")

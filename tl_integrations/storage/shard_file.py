@@ -96,12 +96,11 @@ class ShardFile:
             self._fd = self._folder.open(f"{self.name}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             self._folder.disk.seek(self._fd, HEADER_ROOM)
         sizes = list(map(len, contents))
-        stops = [start + size for start, size in zip(starts, sizes)]
-        gaps = [start - stop for start, stop in zip(starts, [self.nbytes, *stops])]
+        gaps = self._gaps(starts, sizes)
         digests = self._write(starts, gaps, contents)
-        fillers = len(sizes) - gaps.count(0)
+        fillers = len(gaps) - gaps.count(0)
         self._header_bytes += len(sizes) * _ENTRY_BYTES + sum(map(len, kinds)) + fillers * _FILLER_BYTES
-        self.nbytes = stops[-1]
+        self.nbytes = starts[-2] + sizes[-1]
         self._names += names
         self._kinds += kinds
         self._starts += starts[:-1]
@@ -190,13 +189,19 @@ class ShardFile:
             reached = start + size
             yield placed_entry(f"{'rg'[name & 1]}{name >> 1:09d}", kind, start, reached), digest
 
+    def _gaps(self, starts: Sequence[int], sizes: Sequence[int]) -> list[int]:
+        """Bytes to fill in front of each tensor; empty where all lie back to back."""
+        if starts[-1] - self.nbytes == sum(sizes):
+            return []
+        stops = [start + size for start, size in zip(starts, sizes)]
+        return [start - stop for start, stop in zip(starts, [self.nbytes, *stops[:-1]])]
+
     def _write(self, starts: Sequence[int], gaps: Sequence[int], contents: Sequence[Buffer]) -> list[bytes]:
         """Write tensors with the fillers in front of them, and sum them. Returns: the checksums."""
-        filled = any(gaps)
         digests: list[bytes] = []
         for first, stop in _pieces(starts):
             tensors = buffers = contents[first:stop]
-            if filled:
+            if gaps:
                 buffers = [part for n in range(first, stop) for part in (_ZEROS[: gaps[n]], contents[n])]
             if stop - first == 1 and len(tensors[0]) > _PIECE:
                 self._folder.disk.write(self._fd, buffers[:-1])
