@@ -1,10 +1,13 @@
 """A disk that cannot follow: memory stays within the queue's bound, and every step is written or counted."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias, cast
 
 import torch
 from bundles import step
@@ -14,19 +17,33 @@ from tl_integrations.storage import TlspecSink, load
 from tl_integrations.storage.options import WriteOptions
 
 MIB = 1 << 20
+Policy: TypeAlias = Literal["block", "drop_newest"]
+_POLICIES: tuple[Policy, ...] = ("block", "drop_newest")
 
 
 def back_pressure(folder: Path, *, megabytes: int, rate: float, queue: int) -> str:
     """Offer `megabytes` MiB to a disk of `rate` MiB/s through a queue of `queue` MiB, under each policy."""
-    told = []
-    for policy in ("block", "drop_newest"):
-        told.append(_offer(folder / f"{policy}.tlspec", policy, megabytes, rate, queue))  # type: ignore[arg-type]
+    told = [_asked(folder / f"{policy}.tlspec", policy, megabytes, rate, queue) for policy in _POLICIES]
     return "; ".join(told)
 
 
-def _offer(
-    path: Path, policy: Literal["block", "drop_newest"], megabytes: int, rate: float, queue: int
-) -> str:
+def _asked(path: Path, policy: Policy, megabytes: int, rate: float, queue: int) -> str:
+    """In a process of its own, whose memory goes back to the system when a tensor is freed.
+
+    What an allocator keeps for later, up to 12 MiB here, would hide what the queue holds.
+    """
+    arguments = [str(path), policy, str(megabytes), str(rate), str(queue)]
+    command = [sys.executable, "-m", "faults.pressure", *arguments]
+    environment = os.environ | {
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 16),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def _offer(path: Path, policy: Policy, megabytes: int, rate: float, queue: int) -> str:
     options = WriteOptions(on_full=policy, max_pending_bytes=queue * MIB)
     before, peak, stop = _resident(), [0], threading.Event()
     watcher = threading.Thread(target=_watch, args=(peak, stop))
@@ -47,8 +64,8 @@ def _offer(
     assert policy == "block" or counts["dropped_steps"] > 0
     for found in (recording[0], recording[-1]):
         assert found.step is not None and torch.equal(found.out, torch.full((MIB // 4,), float(found.step)))
-    # The queue, 10 % more, the step in hand and the one being offered, and 8 MiB of the allocator's slack.
-    assert grown <= 1.1 * queue + 2 + 8, (
+    # The queue, 10 % more, the step in hand and the one being offered, and the libraries that writing loads.
+    assert grown <= 1.1 * queue + 2 + 2, (
         f"{policy}: memory grew by {grown:.0f} MiB over a queue of {queue} MiB"
     )
     dropped = counts["dropped_steps"]
@@ -64,3 +81,8 @@ def _watch(peak: list[int], stop: threading.Event) -> None:
 def _resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096
+
+
+if __name__ == "__main__":
+    where, chosen, *numbers = sys.argv[1:]
+    print(_offer(Path(where), cast(Policy, chosen), int(numbers[0]), float(numbers[1]), int(numbers[2])))

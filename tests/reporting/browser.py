@@ -10,8 +10,9 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = [
     "--headless",
@@ -71,15 +72,24 @@ class Browser:
 
     def wait(self, holds: Callable[[str], bool], seconds: float = 30) -> str:
         """The page's text as soon as it fulfils a condition, or as it is when time is up."""
-        until = time.monotonic() + seconds
-        while True:
-            text = self.text()
-            if holds(text) or time.monotonic() > until:
-                return text
-            time.sleep(0.3)
+        return awaited(self.text, holds, seconds)
+
+    def images(self, count: int, seconds: float = 30) -> list[str]:
+        """The addresses of the images that have arrived: so many, or as many as there are when time is up."""
+        return awaited(lambda: self.run(ALL_IMAGES), lambda found: len(found) >= count, seconds)
 
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(request(f"{self._session}/screenshot")))
+
+
+def awaited(read: Callable[[], T], holds: Callable[[T], bool], seconds: float) -> T:
+    """What is read as soon as it fulfils a condition, or what it is when time is up."""
+    until = time.monotonic() + seconds
+    while True:
+        found = read()
+        if holds(found) or time.monotonic() > until:
+            return found
+        time.sleep(0.3)
 
 
 def request(url: str, body: Any = None, method: str | None = None) -> Any:
