@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import attrgetter
+from typing import Any
 
 from tl_integrations.capture.events import Moment, Record
-from tl_integrations.storage.record_lines import moment_fragment, step_number
+from tl_integrations.storage.record_lines import MOMENT, moment_fragment, step_number
 from tl_integrations.storage.sites import KnownSites
 from tl_integrations.storage.strict_json import dump, number_text, quoted
 
@@ -40,12 +42,17 @@ class Names:
         return ",".join([key + dump(number_text(value)) for key, value in zip(self.keys, values)])
 
 
+_all_but_step: Any = attrgetter(*MOMENT)
+_MOST_KEPT = 1 << 10
+
+
 class Fragments:
     """The texts of one bundle."""
 
     def __init__(self) -> None:
         self.sites: KnownSites = KnownSites()
         self._names: dict[tuple[str, ...], Names] = {}
+        self._moments: dict[object, str] = {}
         self._moment, self._generation = Moment(), -1
         self._when = (0, "", "")
 
@@ -73,9 +80,20 @@ class Fragments:
         return found
 
     def _of(self, moment: Moment, generation: int) -> tuple[int, str, str]:
-        if moment is not self._moment or generation != self._generation:
-            step, text = step_number(moment.step), moment_fragment(moment, generation)
+        known = generation == self._generation and (moment is self._moment or moment == self._moment)
+        if not known:
+            step, text = step_number(moment.step), self._text(moment, generation)
             shown = "null" if moment.step is None else step
             self._when = (step, text, f'"step":{shown},{text}')
             self._moment, self._generation = moment, generation
         return self._when
+
+    def _text(self, moment: Moment, generation: int) -> str:
+        """All but the step, which is the same from step to step."""
+        key = (*_all_but_step(moment), generation)
+        found = self._moments.get(key)
+        if found is None:
+            if len(self._moments) >= _MOST_KEPT:
+                self._moments.clear()
+            found = self._moments[key] = moment_fragment(moment, generation)
+        return found
