@@ -1,5 +1,6 @@
 """One thread, quiet frameworks, the same random numbers in every run."""
 
+import gc
 from collections.abc import Iterator
 
 import hypothesis
@@ -18,6 +19,15 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def the_same_random_numbers() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Without the garbage collector what is in a reference cycle stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -276,19 +276,16 @@ class StepMonitor:
         sinks, self._sinks = self._sinks, []
         self.next_step = NEVER
         self._recorder.close()
-        errors: list[Exception] = []
+        first: list[Exception] = []
         for sink in sinks:
             try:
                 sink.close(outcome)
             except Exception as error:
-                errors.append(error)
-        try:
-            if errors:
-                with self._guard():
-                    raise errors[0]
-        finally:
-            # What is raised has this frame, which must not have it: such a circle waits for the collector.
-            errors.clear()
+                first = first or [error]
+        if first:
+            with self._guard():
+                # Out of the list: an error that its own frames hold waits for the garbage collector.
+                raise first.pop()
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and text: the counter and what the schedule remembers."""

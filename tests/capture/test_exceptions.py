@@ -1,10 +1,9 @@
 """An exception of any kind, anywhere in a watched forward, leaves nothing behind and arrives unchanged."""
 
-import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -239,15 +238,6 @@ def test_an_interrupt_in_the_removal_itself_leaves_nothing(monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         tl.record(model, x, save=tl.func("relu"))
     assert snapshot(model) == before
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """Without the garbage collector what is in a reference cycle stays."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def failing(seen: Any) -> bool:

@@ -1,8 +1,7 @@
 """Steps of any mixture against a twin that takes one record after the other."""
 
-import gc
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -190,15 +189,6 @@ def test_a_gradient_that_never_came_is_no_tensor(tmp_path: Path) -> None:
     with TlspecSink(tmp_path / "run.tlspec") as sink:
         sink.write(step(0, [bare]))
     assert load(tmp_path / "run.tlspec")["relu_1_1"].grad is None
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """Without the garbage collector what is in a reference cycle stays."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -1,4 +1,4 @@
-"""The lines and columns of a chunk's records, made list by list: half the time of record by record. Pure."""
+"""The lines of a chunk's records, made list by list: half the time of record by record. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -57,11 +57,11 @@ def _position(folder: Folder, names: set[str], manifest: Plain, durable: bool) -
     segments, end = finished_segments(folder, names, manifest)
     first = segments[-1].first + segments[-1].size if segments else 0
     tail = scan(folder, end, first=first) if INDEX in names else Scan()
-    _cut_tail(folder, max(tail.committed_end, end))
+    end = max(tail.committed_end, end)
+    _cut_tail(folder, end)
     position = _finished_files(folder, segments)
-    position.index_nbytes = max(tail.committed_end, end)
     for segment in tail.segments:
-        _finish(folder, segment, position, manifest, durable)
+        _finish(folder, segment, end, position, manifest, durable)
     everything = [*segments, *tail.segments]
     _take_counts(position, everything, manifest)
     position.commit = 1 + max([tail.last_commit, *(_largest(s.columns["commit"]) for s in everything)])
@@ -98,10 +98,12 @@ def _finished_files(folder: Folder, segments: list[Segment]) -> Position:
     return position
 
 
-def _finish(folder: Folder, segment: Segment, position: Position, manifest: Plain, durable: bool) -> None:
+def _finish(
+    folder: Folder, segment: Segment, index_end: int, position: Position, manifest: Plain, durable: bool
+) -> None:
     """Turn what a crash left of the open shard into a finished one."""
     number = segment.shard or position.shard
-    about: dict[str, Any] = {"bundle": manifest["id"], "shard": number, "index_end": position.index_nbytes}
+    about: dict[str, Any] = {"bundle": manifest["id"], "shard": number, "index_end": index_end}
     if segment.shard:
         entry = finish_left_shard(folder, segment, manifest["id"], durable=durable)
         position.shards.append(entry)

@@ -97,7 +97,10 @@ class Disk:
             raise UnsyncedError(error.errno, error.strerror) from error
 
     def begin_sync(self, fd: int) -> None:
-        """Let the system write a file's bytes out while other work goes on; `sync` then waits for less."""
+        """Let the system write a file's bytes out while other work goes on; `sync` then waits for less.
+
+        Not for a large file that is read again soon: the system may forget what it has written out.
+        """
         if hasattr(os, "posix_fadvise"):
             # Advice: where it cannot be followed, `sync` does all the work.
             with suppress(OSError):

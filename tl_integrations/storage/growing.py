@@ -26,7 +26,8 @@ from tl_integrations.storage.tlspec import MOST_RECORDS_PER_SHARD, line
 
 _NO_SUM = bytes(16)
 _AT_ONCE = 64 << 20
-"""Bytes that are placed before they are written: casts and other copies must not hold a whole step twice."""
+"""Bytes of tensors that are taken, written and told of in one go. Many, because after copying the
+interpreter's own code has left the processor's cache; bounded, because copies (casts) live so long."""
 
 
 class _Places(NamedTuple):
@@ -118,7 +119,8 @@ class Growing:
     def _most(self, chunk: Chunk) -> int:
         """How many records may be taken at once: one at least."""
         dimensions = 2 * max([len(record.shape) for record in chunk.records])
-        most = min(len(chunk), MOST_RECORDS_PER_SHARD - len(self.columns), self.shard.room(dimensions))
+        room = max(self.shard.room(dimensions), 1)
+        most = min(len(chunk), MOST_RECORDS_PER_SHARD - len(self.columns), room)
         return min(bisect_left(list(accumulate(chunk.sizes[:most])), _AT_ONCE) + 1, most)
 
     def _plain(

@@ -34,7 +34,6 @@ class Position:
     generation: int = 0
     last_step: int = NO_STEP
     """The largest training step committed so far."""
-    index_nbytes: int = 0
     shards: list[Plain] = field(default_factory=list)
     indexes: list[Plain] = field(default_factory=list)
     graphs: frozenset[str] = frozenset()

@@ -67,12 +67,11 @@ class ShardFile:
 
     def has_room(self, dimensions: int) -> bool:
         """Whether one more record and its gradient, of so many dimensions together, fit into the header."""
-        return self._finished is None and self._header_bytes + _ENTRIES_BYTES + 20 * dimensions < HEADER_ROOM
+        return self._finished is None and self.room(dimensions) > 0
 
     def room(self, dimensions: int) -> int:
-        """How many records surely fit, each with a gradient and so many dimensions together; one at least."""
-        left = HEADER_ROOM - self._header_bytes
-        return max(left // (_ENTRIES_BYTES + 20 * dimensions), 1)
+        """How many records surely fit, each with a gradient and so many dimensions together."""
+        return (HEADER_ROOM - self._header_bytes) // (_ENTRIES_BYTES + 20 * dimensions)
 
     def starts(self, sizes: Sequence[int]) -> list[int]:
         """Where tensors of so many bytes would begin in the data area, and where one more after them."""
@@ -150,7 +149,6 @@ class ShardFile:
             self._write_tight(head)
         else:
             self._folder.disk.pwrite(self._fd, head, 0)
-        self._folder.disk.begin_sync(self._fd if self._tight < 0 else self._tight)
         return {"name": self.name, "nbytes": len(head) + self.nbytes, "sum": sum_text(total.digest())}
 
     def finish(self, prepared: Plain) -> None:
@@ -228,6 +226,7 @@ class ShardFile:
         for start in range(0, self.nbytes, _COPIED_AT_ONCE):
             size = min(_COPIED_AT_ONCE, self.nbytes - start)
             disk.write(fd, [disk.read(self._fd, size, HEADER_ROOM + start)])
+        disk.begin_sync(fd)
 
     def _close_tight(self) -> None:
         fd, self._tight = self._tight, -1

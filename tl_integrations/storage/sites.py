@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -114,11 +115,13 @@ def _made(record: Record, dtype: torch.dtype | None, shape: torch.Size | None) -
 
 
 def _stored(line: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Site:
+    kind, nbytes, sized, elements = _of_tensor(dtype, shape)
+    return Site(line=line, kind=kind, nbytes=nbytes, sized=sized, elements=elements)
+
+
+@lru_cache(1 << 10)
+def _of_tensor(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, int, str, type[Elements]]:
+    """What many tensors of a model share."""
     nbytes = bytes_of(dtype, shape)
-    return Site(
-        line=line,
-        kind=entry_kind(CARRIERS[dtype].code, carrier_shape(dtype, shape)),
-        nbytes=nbytes,
-        sized=f',"nbytes":{nbytes},"sum":"xxh3-128:',
-        elements=elements_kind(nbytes),
-    )
+    kind = entry_kind(CARRIERS[dtype].code, carrier_shape(dtype, shape))
+    return kind, nbytes, f',"nbytes":{nbytes},"sum":"xxh3-128:', elements_kind(nbytes)
